@@ -8,6 +8,7 @@
 //! - [`link`]: the data link layer: virtual channels, flow control, sequence numbers, retry.
 //! - [`multilane`]: the multi-lane layer: rows over several lanes, their alignment.
 //! - [`qos`]: quality of service of virtual channels.
+//! - [`words`]: a link word by word, over lanes.
 #![deny(missing_docs)]
 
 /// Adds all fields of counters to those of others. A field that is not named does not compile.
@@ -25,3 +26,4 @@ pub mod lane;
 pub mod link;
 pub mod multilane;
 pub mod qos;
+pub mod words;

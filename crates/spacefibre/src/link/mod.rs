@@ -1,8 +1,8 @@
 //! Data link layer (ECSS 5.7): frames of up to 32 virtual channels with flow control, quality of service and retry.
 //!
 //! [`DataLink`] decides what is sent and what is accepted. It has no bytes: data segments are slots of its user, and
-//! control words are values. [`frames`](crate::frames) sends whole frames with it; a user that sends one row of words at a
-//! time is possible, because control words may be inserted in a data frame.
+//! control words are values. [`frames`](crate::frames) sends whole frames with it. [`words`](crate::words) sends one row of
+//! words at a time: it inserts control words in data frames, and counts each row ([`DataLink::count_single_rows`]).
 //!
 //! Call order of a sender, whenever it may send something:
 //! 1. [`DataLink::next_control`]: control words and broadcast frames, which may be inserted in a data frame. After a
@@ -115,6 +115,8 @@ pub struct DataLink {
     probe: bool,
     /// Rows sent since the link was created.
     rows: u64,
+    /// Rows are counted by [`Self::on_row`].
+    counts_single_rows: bool,
     last_ack: u64,
     last_full: Option<u64>,
     /// Bit per virtual channel: its input buffer has space for an FCT.
@@ -156,6 +158,7 @@ impl DataLink {
             is_new: false,
             probe: false,
             rows: 0,
+            counts_single_rows: false,
             last_ack: 0,
             last_full: None,
             with_space: u32::MAX,
@@ -205,6 +208,7 @@ impl DataLink {
     }
     /// Requests a link reset; the first reason is kept.
     pub fn request_reset(&mut self, cause: ResetCause) {
+        self.counters.far_end_resets += u64::from(cause == ResetCause::FarEnd);
         self.reset.get_or_insert(cause);
     }
     /// Resets the link (ECSS 5.7.10): no credit, nothing stored, sequence numbers from 0. Both ends must do so before
@@ -238,11 +242,33 @@ impl DataLink {
         }
     }
 
+    /// Counts rows by [`Self::on_row`] from now on. Otherwise all rows of a frame are counted when it begins, so that
+    /// those in it are counted before they are sent.
+    pub fn count_single_rows(&mut self) {
+        self.counts_single_rows = true;
+    }
+
+    /// Counts a row sent, for the intervals between control words. It has no effect before
+    /// [`Self::count_single_rows`].
+    #[inline]
+    pub fn on_row(&mut self) {
+        self.rows += u64::from(self.counts_single_rows);
+    }
+
     /// Counts rows sent, for intervals and bandwidth.
+    #[inline]
     fn on_sent(&mut self, vc: Option<u8>, rows: u32) {
-        self.rows += u64::from(rows);
+        if !self.counts_single_rows {
+            self.rows += u64::from(rows);
+        }
         self.access.sent(vc, rows);
         self.broadcast_credit.sent(rows);
+    }
+
+    /// Returns `true` if the next item of [`Self::next_control`] is RETRY, which may be sent within a broadcast frame, too.
+    #[inline]
+    pub fn is_retry_pending(&self) -> bool {
+        self.retry_pending
     }
 
     /// Returns the next control word or broadcast frame, in the order of ECSS 5.3.10c; `None` if there is none. The
@@ -349,17 +375,19 @@ impl DataLink {
     /// Returns the word to send if there is nothing else: SIF, or FULL if the far end should acknowledge what may have
     /// been lost.
     pub fn idle_word(&mut self) -> ControlWord {
-        let word = if std::mem::take(&mut self.probe) && !self.recovery.is_empty() {
-            self.full()
-        } else {
-            ControlWord::StartIdleFrame { seq: self.tx_seq }
-        };
+        let word = if self.is_probe_pending() { self.full() } else { ControlWord::StartIdleFrame { seq: self.tx_seq } };
+        self.probe = false;
         self.on_sent(None, 1);
         word
     }
     /// Requests a FULL instead of the next idle frame.
     pub fn probe(&mut self) {
         self.probe = true;
+    }
+    /// Returns `true` if [`Self::idle_word`] returns a FULL, which may be sent within an idle frame.
+    #[inline]
+    pub fn is_probe_pending(&self) -> bool {
+        self.probe && !self.recovery.is_empty()
     }
 
     /// Returns `true` if an ACK or NACK waits to be sent.

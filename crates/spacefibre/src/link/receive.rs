@@ -81,19 +81,31 @@ impl DataLink {
 
     /// Processes a control word of the data link layer that stands alone. Others are ignored.
     pub fn on_control(&mut self, word: ControlWord) {
+        self.on_inserted_control(word);
+    }
+
+    /// Processes such a control word where it may stand within a frame. Returns `false` after a sequence error, which
+    /// ends that frame (ECSS 5.7.8).
+    pub fn on_inserted_control(&mut self, word: ControlWord) -> bool {
         match word {
             ControlWord::Ack { seq } => self.on_ack(seq),
             ControlWord::Nack { seq } => self.on_nack(seq),
-            ControlWord::FlowControlToken { vc, multiplier, seq } => self.on_fct(vc, multiplier, seq),
-            ControlWord::Full { seq } => {
-                self.counters.fulls_in += 1;
-                if self.receiver.is_current(seq) { self.receiver.request_ack() } else { self.on_sequence_error(seq) }
+            ControlWord::FlowControlToken { vc, multiplier, seq } => return self.on_fct(vc, multiplier, seq),
+            ControlWord::Full { seq } | ControlWord::StartIdleFrame { seq } => {
+                let is_full = matches!(word, ControlWord::Full { .. });
+                self.counters.fulls_in += u64::from(is_full);
+                if !self.receiver.is_current(seq) {
+                    self.on_sequence_error(seq);
+                    return false;
+                }
+                if is_full {
+                    self.receiver.request_ack();
+                }
             }
-            ControlWord::StartIdleFrame { seq } if self.receiver.is_current(seq) => {}
-            ControlWord::StartIdleFrame { seq } => self.on_sequence_error(seq),
             ControlWord::Retry => self.counters.retries_in += 1,
             _ => {}
         }
+        true
     }
 
     fn on_sequence_error(&mut self, seq: SequenceNumber) {
@@ -101,16 +113,18 @@ impl DataLink {
         self.receiver.on_sequence_error(seq);
     }
 
-    fn on_fct(&mut self, vc: u8, multiplier: u8, seq: SequenceNumber) {
+    fn on_fct(&mut self, vc: u8, multiplier: u8, seq: SequenceNumber) -> bool {
         if !self.receiver.is_next(seq) {
-            return self.on_sequence_error(seq);
+            self.on_sequence_error(seq);
+            return false;
         }
         self.receiver.accept(seq);
         self.counters.fcts_in += 1;
         // An FCT of a channel that this end does not have is in sequence, so it must be acknowledged.
-        let Some(channel) = self.channels.get_mut(usize::from(vc)) else { return };
+        let Some(channel) = self.channels.get_mut(usize::from(vc)) else { return true };
         self.counters.credit_overflows += u64::from(!channel.add_credit(super::FCT_WORDS * u32::from(multiplier)));
         self.with_credit |= 1 << vc;
+        true
     }
 
     fn on_ack(&mut self, seq: SequenceNumber) {
@@ -128,7 +142,8 @@ impl DataLink {
         }
         self.counters.items_resent += self.recovery.rewind() as u64;
         self.tx_seq.count = seq.count;
-        self.retry_pending = true;
+        // The rows of a frame that RETRY abandons are counted again with its next attempt.
+        (self.retry_pending, self.is_new) = (true, false);
     }
 
     fn acknowledge(&mut self, count: u8) -> bool {

@@ -1,0 +1,95 @@
+//! Data segments that wait for their acknowledgement, as words before they are scrambled.
+
+use crate::link::DATA_SLOTS;
+use shotline_wire::spacefibre::datagram::PacketEnd;
+use shotline_wire::spacefibre::{Word, character};
+
+/// The contents of all slots of the error recovery buffer. Each lane scrambles its own words, when they are sent.
+#[derive(Clone, Debug)]
+pub(super) struct Segments {
+    /// Maximum length of a segment, in words.
+    max_words: usize,
+    words: Box<[Word]>,
+    /// Characters that a source writes, before they are words.
+    characters: Box<[u8]>,
+}
+
+impl Segments {
+    /// Creates slots for segments of up to `max_words` words.
+    pub(super) fn new(max_words: usize) -> Self {
+        Self {
+            max_words,
+            words: vec![Word::data([0; 4]); max_words * DATA_SLOTS].into(),
+            characters: vec![0; 4 * max_words].into(),
+        }
+    }
+
+    /// Stores the segment that `read` writes to up to `limit` words of memory. It returns the number of characters, and
+    /// the end of the packet if it follows. Returns the length in words.
+    pub(super) fn store(
+        &mut self,
+        slot: usize,
+        limit: u32,
+        read: impl FnOnce(&mut [u8]) -> (usize, Option<PacketEnd>),
+    ) -> u32 {
+        let (len, end) = read(&mut self.characters[..4 * limit as usize]);
+        let slot = &mut self.words[slot * self.max_words..][..self.max_words];
+        let (whole, rest) = self.characters[..len].as_chunks::<4>();
+        for (word, characters) in slot.iter_mut().zip(whole) {
+            *word = Word::data(*characters);
+        }
+        if let Some(end) = end {
+            slot[whole.len()] = last_word(rest, end);
+        }
+        debug_assert!(
+            end.is_some() || rest.is_empty(),
+            "without an end a source writes whole words, found {len} bytes"
+        );
+        (whole.len() + usize::from(end.is_some())) as u32
+    }
+
+    /// Returns the words of a slot from `first` on: up to `count`, the last ones of `words`.
+    #[inline]
+    pub(super) fn row(&self, slot: usize, words: usize, first: usize, count: usize) -> &[Word] {
+        let words = &self.words[slot * self.max_words..][first..words];
+        &words[..count.min(words.len())]
+    }
+}
+
+/// Returns the last word of a packet: up to 3 characters, its end, and Fills.
+fn last_word(rest: &[u8], end: PacketEnd) -> Word {
+    let mut characters = [character::FILL; 4];
+    let used = rest.len().min(3);
+    characters[..used].copy_from_slice(&rest[..used]);
+    characters[used] = end.character();
+    Word { characters, control: 0xF << used & 0xF }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_wire::spacefibre::character::{EEP, EOP, FILL};
+
+    #[test]
+    fn segments_are_words_with_the_end_of_the_packet_and_fills() {
+        let mut segments = Segments::new(4);
+        for (bytes, end, expected) in [
+            (&[][..], PacketEnd::Eop, Word { characters: [EOP, FILL, FILL, FILL], control: 0b1111 }),
+            (&[1], PacketEnd::Eep, Word { characters: [1, EEP, FILL, FILL], control: 0b1110 }),
+            (&[1, 2], PacketEnd::Eop, Word { characters: [1, 2, EOP, FILL], control: 0b1100 }),
+            (&[1, 2, 3], PacketEnd::Eop, Word { characters: [1, 2, 3, EOP], control: 0b1000 }),
+        ] {
+            let bytes = [&[9; 4][..], bytes].concat();
+            let read = |to: &mut [u8]| {
+                assert_eq!(to.len(), 12);
+                to[..bytes.len()].copy_from_slice(&bytes);
+                (bytes.len(), Some(end))
+            };
+            assert_eq!(segments.store(3, 3, read), 2);
+            assert_eq!(segments.row(3, 2, 0, 4), [Word::data([9; 4]), expected]);
+            assert_eq!(segments.row(3, 2, 1, 1), [expected]);
+        }
+        assert_eq!(segments.store(3, 2, |to| (to.len(), None)), 2);
+        assert_eq!(segments.row(3, 2, 0, 1).len(), 1);
+    }
+}
