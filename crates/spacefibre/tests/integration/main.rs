@@ -1,5 +1,6 @@
-//! Integration tests of the public API: quality of service, and two ends of a link over a line with seeded faults.
+//! Integration tests of the public API: quality of service, and two ends of a link over lines with seeded faults.
 
 mod frames;
 mod qos;
 mod traffic;
+mod words;
