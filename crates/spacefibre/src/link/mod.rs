@@ -91,7 +91,7 @@ fn multiplier(lanes: u8, input_words: u32) -> u8 {
 }
 
 /// One end of a link, without lanes and bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DataLink {
     /// Number of lanes of a frame: the factor of segment lengths and FCTs.
     lanes: u32,

@@ -33,7 +33,7 @@ enum Kind {
 }
 
 /// Items in the order of sending; the first `sent` are sent and not acknowledged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Queue<T> {
     items: VecDeque<T>,
     sent: usize,
@@ -63,7 +63,7 @@ impl<T: Copy> Queue<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownCount;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RecoveryBuffer {
     broadcasts: Queue<BroadcastMessage>,
     fcts: Queue<u8>,

@@ -137,7 +137,7 @@ pub enum WordLinkError {
 }
 
 /// One end of a link.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WordLink {
     config: WordConfig,
     lanes: MultiLane,

@@ -2,5 +2,6 @@
 
 mod frames;
 mod qos;
+mod seeds;
 mod traffic;
 mod words;
