@@ -401,6 +401,12 @@ impl Lane {
         self.state == State::Active
     }
 
+    /// Returns `true` if the lane stays in [`State::Active`] unless it receives a control word or loses its signal.
+    #[inline]
+    pub(crate) fn is_steady(&self) -> bool {
+        self.is_steady
+    }
+
     /// Returns `true` if the line decoder must be on. It loses its synchronisation while this is `false` (5.5.8).
     #[inline]
     pub fn receives(&self) -> bool {

@@ -121,6 +121,8 @@ pub struct DataLink {
     last_full: Option<u64>,
     /// Bit per virtual channel: its input buffer has space for an FCT.
     with_space: u32,
+    /// Row before which there is no control word to send, unless something changes, which sets it to 0.
+    wake_row: u64,
     /// Virtual channel that is asked first for an FCT.
     next_fct: u32,
     reset: Option<ResetCause>,
@@ -162,6 +164,7 @@ impl DataLink {
             last_ack: 0,
             last_full: None,
             with_space: u32::MAX,
+            wake_row: 0,
             next_fct: 0,
             reset: None,
             counters: LinkCounters::default(),
@@ -222,13 +225,14 @@ impl DataLink {
         self.with_space = u32::MAX;
         (self.with_credit, self.receiver, self.tx_seq) = (0, Receiver::default(), SequenceNumber::default());
         (self.retry_pending, self.is_new, self.probe, self.last_full, self.reset) = (false, false, false, None, None);
-        self.last_ack = self.rows;
+        (self.last_ack, self.wake_row) = (self.rows, 0);
     }
 
     /// Queues a broadcast message. Returns `false` if too many wait.
     pub fn post_broadcast(&mut self, message: BroadcastMessage) -> bool {
         let has_space = self.broadcasts.len() < MAX_WAITING_BROADCASTS;
         if has_space {
+            self.wake_row = 0;
             self.broadcasts.push_back(message);
         }
         has_space
@@ -239,6 +243,7 @@ impl DataLink {
         if let Some(channel) = self.channels.get_mut(usize::from(vc)) {
             channel.release(words);
             self.with_space |= 1 << vc;
+            self.wake_row = 0;
         }
     }
 
@@ -273,10 +278,29 @@ impl DataLink {
 
     /// Returns the next control word or broadcast frame, in the order of ECSS 5.3.10c; `None` if there is none. The
     /// caller must send it.
+    #[inline]
     pub fn next_control(&mut self) -> Option<Control> {
-        let control = self.choose_control()?;
+        if self.rows < self.wake_row { None } else { self.find_control() }
+    }
+
+    fn find_control(&mut self) -> Option<Control> {
+        let Some(control) = self.choose_control() else {
+            self.wake_row = self.next_wake_row();
+            return None;
+        };
         self.on_sent(None, if matches!(control, Control::Broadcast(..)) { 4 } else { 1 });
         Some(control)
+    }
+
+    /// Returns the row at which something waits to be sent that cannot be sent now.
+    fn next_wake_row(&self) -> u64 {
+        if !self.broadcasts.is_empty() {
+            // They wait for credit, or for space.
+            return self.rows;
+        }
+        let ack = self.receiver.request.map(|_| self.last_ack + ACK_INTERVAL);
+        let full = self.last_full.map(|last| last + FULL_INTERVAL);
+        ack.unwrap_or(u64::MAX).min(full.unwrap_or(u64::MAX))
     }
 
     fn choose_control(&mut self) -> Option<Control> {
@@ -422,6 +446,7 @@ impl DataLink {
 
     /// Stores a new segment of a channel that [`Self::select`] returned; at most [`Self::segment_limit`] words.
     pub fn admit(&mut self, vc: u8, words: u32) -> Segment {
+        self.wake_row = 0;
         let channel = &mut self.channels[usize::from(vc)];
         channel.spend(words);
         if channel.credit() == 0 {

@@ -9,7 +9,7 @@ impl DataLink {
     /// frame, or unknown. Outside of frames an error is found by the next sequence number (ECSS 5.7.7.2.2a).
     pub fn on_rxerr(&mut self, in_frame: bool) {
         self.counters.rxerrs += 1;
-        self.probe = true;
+        (self.probe, self.wake_row) = (true, 0);
         if in_frame {
             self.receiver.request_nack();
         }
@@ -24,7 +24,7 @@ impl DataLink {
     /// Processes a control word whose CRC-8 does not match.
     pub fn on_crc8_error(&mut self, in_frame: bool) {
         self.counters.crc8_errors += 1;
-        self.probe = true;
+        (self.probe, self.wake_row) = (true, 0);
         if in_frame {
             self.receiver.request_nack();
         }
@@ -44,6 +44,7 @@ impl DataLink {
     }
 
     fn check_data_frame(&mut self, vc: u8, words: u32, seq: SequenceNumber, crc16_ok: bool) -> bool {
+        self.wake_row = 0;
         if !crc16_ok {
             self.counters.crc16_errors += 1;
             self.probe = true;
@@ -70,6 +71,7 @@ impl DataLink {
             self.on_crc8_error(true);
             return false;
         }
+        self.wake_row = 0;
         if !self.receiver.is_next(seq) {
             self.on_sequence_error(seq);
             return false;
@@ -87,6 +89,7 @@ impl DataLink {
     /// Processes such a control word where it may stand within a frame. Returns `false` after a sequence error, which
     /// ends that frame (ECSS 5.7.8).
     pub fn on_inserted_control(&mut self, word: ControlWord) -> bool {
+        self.wake_row = 0;
         match word {
             ControlWord::Ack { seq } => self.on_ack(seq),
             ControlWord::Nack { seq } => self.on_nack(seq),

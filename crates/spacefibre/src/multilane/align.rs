@@ -144,7 +144,6 @@ impl Aligner {
     }
 
     /// Takes a word of a lane, unscrambled. Returns the far end's active lanes if it was a valid ACTIVE word.
-    #[inline]
     pub(super) fn receive(&mut self, lane: usize, kind: Kind, word: Word, crc_error: bool) -> Option<u16> {
         if self.enabled >> lane & 1 == 0 {
             return None;
@@ -161,15 +160,33 @@ impl Aligner {
             Kind::Align => self.receive_align(lane, word),
             _ => class::CONTROL,
         };
-        if self.receiving >> lane & 1 == 1 {
-            if self.fifos[lane].push(Entry { word, class, crc_error }) {
-                self.filled |= 1 << lane;
-            } else {
-                self.clear_all();
-                self.misalign(Misalignment::FifoOverflow);
-            }
-        }
+        self.push(lane, Entry { word, class, crc_error });
         far_active
+    }
+
+    /// [`Self::receive`] for a data word.
+    #[inline]
+    pub(super) fn receive_data(&mut self, lane: usize, word: Word) {
+        self.push(lane, Entry { word, class: class::DATA, crc_error: false });
+    }
+
+    /// Appends a word to the FIFO of a data-receiving lane.
+    #[inline]
+    fn push(&mut self, lane: usize, entry: Entry) {
+        if self.receiving >> lane & 1 == 0 {
+            return;
+        }
+        if self.fifos[lane % MAX_LANES].push(entry) {
+            self.filled |= 1 << lane;
+        } else {
+            self.overflow();
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self) {
+        self.clear_all();
+        self.misalign(Misalignment::FifoOverflow);
     }
 
     /// Takes an ACTIVE word. It is valid if the last one of the same lane was equal (5.6.6.3b).
@@ -230,9 +247,9 @@ impl Aligner {
             let mut classes = 0;
             let mut len = 0;
             for lane in bits(self.receiving) {
-                let entry = self.fifos[lane].head();
+                let entry = self.fifos[lane % MAX_LANES].head();
                 classes |= entry.class;
-                words[len] = entry.word;
+                words[len % MAX_LANES] = entry.word;
                 // All words but PAD stay, so a data row's are its first ones.
                 len += usize::from(entry.class != class::PAD);
             }
@@ -250,7 +267,7 @@ impl Aligner {
     #[inline]
     fn pop(&mut self, lanes: u16) {
         for lane in bits(lanes) {
-            self.filled &= !(u16::from(self.fifos[lane].pop()) << lane);
+            self.filled &= !(u16::from(self.fifos[lane % MAX_LANES].pop()) << lane);
         }
     }
 
@@ -328,7 +345,7 @@ impl Aligner {
         let mut heads = bits(self.receiving).map(|lane| self.fifos[lane].head());
         let Some(first) = heads.next() else { return Row::RxErr };
         let is_end = Kind::of(first.word) == Kind::EndData;
-        let is_missing = |entry: &Entry| is_end && Kind::of(entry.word) != Kind::EndData;
+        let is_missing = |entry: Entry| is_end && Kind::of(entry.word) != Kind::EndData;
         let crc_error = heads.fold(first.crc_error, |error, entry| error | entry.crc_error | is_missing(entry));
         Row::Control { word: first.word, crc_error: is_end && crc_error }
     }

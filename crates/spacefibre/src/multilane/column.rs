@@ -38,6 +38,19 @@ impl Column {
         self.is_scrambled = is_scrambled;
     }
 
+    /// Scrambles or restores a data word of a data frame.
+    #[inline]
+    fn scramble(&mut self, word: Word) -> Word {
+        if !self.is_scrambled {
+            return word;
+        }
+        if word.control != 0 {
+            return self.scrambler.scramble(word);
+        }
+        let key = u32::from_le_bytes(self.scrambler.next_word());
+        Word::data((u32::from_le_bytes(word.characters) ^ key).to_le_bytes())
+    }
+
     /// Follows the frames through a control word. Returns the CRC of a data frame that the word ends.
     fn control(&mut self, kind: Kind, word: Word) -> Option<u16> {
         match (kind, self.frame) {
@@ -74,7 +87,7 @@ impl Encoder {
     }
 
     /// Returns the word as it is sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn encode(&mut self, word: Word) -> Word {
         let column = &mut self.0;
         let kind = Kind::of(word);
@@ -84,12 +97,13 @@ impl Encoder {
         if column.frame != Frame::Data {
             return word;
         }
-        let word = if column.is_scrambled { column.scrambler.scramble(word) } else { word };
+        let word = column.scramble(word);
         column.crc = crc16_update(column.crc, &word.characters);
         word
     }
 
     /// [`Self::encode`] for a control word.
+    #[cold]
     fn encode_control(&mut self, kind: Kind, word: Word) -> Word {
         match self.0.control(kind, word) {
             Some(crc) => {
@@ -126,7 +140,7 @@ impl Decoder {
                 return (word, false);
             }
             column.crc = crc16_update(column.crc, &word.characters);
-            return (if column.is_scrambled { column.scrambler.scramble(word) } else { word }, false);
+            return (column.scramble(word), false);
         }
         let crc = column.control(kind, word);
         let [.., low, high] = word.characters;

@@ -24,7 +24,7 @@ pub(super) mod class {
 }
 
 /// Word of an alignment FIFO.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The word, unscrambled.
     pub(super) word: Word,
@@ -34,10 +34,26 @@ pub(super) struct Entry {
     pub(super) crc_error: bool,
 }
 
+impl Entry {
+    /// Returns the entry as one number, which is copied at once: characters, K flags, class, CRC error.
+    #[inline]
+    const fn pack(self) -> u64 {
+        let Self { word: Word { characters, control }, class, crc_error } = self;
+        u32::from_le_bytes(characters) as u64 | (control as u64) << 32 | (class as u64) << 40 | (crc_error as u64) << 48
+    }
+
+    #[inline]
+    const fn unpack(packed: u64) -> Self {
+        let word = Word { characters: (packed as u32).to_le_bytes(), control: (packed >> 32) as u8 };
+        Self { word, class: (packed >> 40) as u8, crc_error: packed >> 48 != 0 }
+    }
+}
+
 /// Alignment FIFO.
 #[derive(Clone, Debug)]
 pub(super) struct Fifo {
-    entries: [Entry; DEPTH],
+    /// Packed entries.
+    entries: [u64; DEPTH],
     first: u8,
     len: u8,
 }
@@ -45,7 +61,7 @@ pub(super) struct Fifo {
 impl Fifo {
     pub(super) const fn new() -> Self {
         let entry = Entry { word: Word::RXERR, class: class::RXERR, crc_error: false };
-        Self { entries: [entry; DEPTH], first: 0, len: 0 }
+        Self { entries: [entry.pack(); DEPTH], first: 0, len: 0 }
     }
 
     /// Appends a word, and returns `true`; returns `false` if the FIFO is full.
@@ -54,15 +70,15 @@ impl Fifo {
         if usize::from(self.len) == DEPTH {
             return false;
         }
-        self.entries[usize::from(self.first + self.len) % DEPTH] = entry;
+        self.entries[usize::from(self.first + self.len) % DEPTH] = entry.pack();
         self.len += 1;
         true
     }
 
     /// Returns the oldest word. If the FIFO is empty, it is an old one.
     #[inline]
-    pub(super) fn head(&self) -> &Entry {
-        &self.entries[usize::from(self.first) % DEPTH]
+    pub(super) fn head(&self) -> Entry {
+        Entry::unpack(self.entries[usize::from(self.first) % DEPTH])
     }
 
     /// Removes the oldest word, if there is one, and returns `true` if none is left.

@@ -197,7 +197,14 @@ impl MultiLane {
     pub fn receive(&mut self, lane: usize, word: Option<Word>) {
         let port = &mut self.ports[lane];
         match word {
-            Some(word) if port.lane.passes(word) => self.receive_word(lane, word),
+            Some(word) if port.lane.passes(word) => {
+                let (word, _) = port.decoder.decode(Kind::Data, word);
+                if self.manager.is_bypass() {
+                    self.receive_word_in_bypass(lane, Kind::Data, word, false);
+                } else {
+                    self.aligner.receive_data(lane, word);
+                }
+            }
             _ => self.receive_any(lane, word),
         }
     }
@@ -214,15 +221,12 @@ impl MultiLane {
         }
     }
 
-    /// Takes a word that a lane passed up.
-    #[inline]
+    /// Takes another word that a lane passed up.
     fn receive_word(&mut self, lane: usize, word: Word) {
         let kind = Kind::of(word);
         let (word, crc_error) = self.ports[lane].decoder.decode(kind, word);
         if self.manager.is_bypass() {
-            if lane == 0 {
-                self.receive_bypass(kind, word, crc_error);
-            }
+            self.receive_word_in_bypass(lane, kind, word, crc_error);
         } else if let Some(far_active) = self.aligner.receive(lane, kind, word, crc_error)
             && self.manager.set_far_active(far_active)
         {
@@ -230,9 +234,10 @@ impl MultiLane {
         }
     }
 
-    /// Takes a word of lane 0 in bypass. The multi-lane layer's own words are discarded (5.6.3).
-    fn receive_bypass(&mut self, kind: Kind, word: Word, crc_error: bool) {
-        if matches!(kind, Kind::Pad | Kind::Active | Kind::Align) {
+    /// Takes a word in bypass. The multi-lane layer's own words and other lanes' are discarded (5.6.3).
+    #[inline]
+    fn receive_word_in_bypass(&mut self, lane: usize, kind: Kind, word: Word, crc_error: bool) {
+        if lane != 0 || matches!(kind, Kind::Pad | Kind::Active | Kind::Align) {
             return;
         }
         if self.bypass_words.push(Entry { word, class: 0, crc_error }) {
@@ -270,7 +275,7 @@ impl MultiLane {
         if !self.bypass_filled {
             return None;
         }
-        let Entry { word, crc_error, .. } = *self.bypass_words.head();
+        let Entry { word, crc_error, .. } = self.bypass_words.head();
         self.bypass_filled = !self.bypass_words.pop();
         Some(match Kind::of(word) {
             Kind::Data => {

@@ -36,8 +36,47 @@ impl MultiLane {
     ) {
         self.aligner.tick();
         let slot = self.next_slot(next_row);
-        let mut has_changed = false;
         let (sending, redundant) = self.lanes_of(&slot);
+        let has_changed = match slot {
+            Slot::Row(TxRow::Data(row)) if redundant == 0 => self.transmit_data(row, sending, words),
+            slot => self.transmit_slot(slot, sending, redundant, words),
+        };
+        if has_changed {
+            self.update_lanes();
+        }
+        self.manager.tick();
+    }
+
+    /// Sends a row of data. Returns `true` if a lane has changed its state or has an event.
+    #[inline]
+    fn transmit_data(&mut self, row: &[Word], sending: u16, words: &mut [Option<Word>; MAX_LANES]) -> bool {
+        let mut has_changed = false;
+        let mut row = row.iter();
+        for (lane, (port, to)) in self.ports.iter_mut().zip(words).enumerate() {
+            let next = if sending >> lane & 1 == 1 {
+                Some(match row.next() {
+                    Some(word) => port.encoder.encode(*word),
+                    None => ControlWord::Pad.emit(),
+                })
+            } else {
+                None
+            };
+            *to = port.lane.transmit(next);
+            // A steady lane stays as it is.
+            has_changed |= !port.lane.is_steady() && port.has_changed();
+        }
+        has_changed
+    }
+
+    /// Sends anything but a row of data, and such a row if there are hot redundant lanes.
+    fn transmit_slot(
+        &mut self,
+        slot: Slot<'_>,
+        sending: u16,
+        redundant: u16,
+        words: &mut [Option<Word>; MAX_LANES],
+    ) -> bool {
+        let mut has_changed = false;
         let redundant_word = if redundant != 0 { Word::data(self.redundant.next_word()) } else { Word::RXERR };
         let mut column = 0;
         for (lane, port) in self.ports.iter_mut().enumerate() {
@@ -67,10 +106,7 @@ impl MultiLane {
         if matches!(slot, Slot::Active) {
             self.aligner.sent_active();
         }
-        if has_changed {
-            self.update_lanes();
-        }
-        self.manager.tick();
+        has_changed
     }
 
     /// Returns what is sent now, and counts it.

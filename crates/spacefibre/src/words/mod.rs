@@ -163,7 +163,7 @@ impl WordLink {
         let mut end = Self {
             config,
             transmitter: Transmitter::new(link.max_segment()),
-            receiver: Receiver::new(FRAME_ROWS * lanes.lanes() as u32),
+            receiver: Receiver::new(FRAME_ROWS as usize * lanes.lanes()),
             lanes,
             link,
             reset: LinkReset::new(),

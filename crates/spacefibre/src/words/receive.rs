@@ -30,13 +30,11 @@ pub(super) struct Receiver {
     state: State,
     vc: u8,
     /// Data words of the data frame, or words of the idle frame.
-    words: u32,
-    /// Maximum length of a data frame, in words.
-    max_words: u32,
-    /// Characters of the data frame without the ends of packets.
-    characters: Vec<u8>,
-    /// Ends of packets in it: each with the number of characters before it.
-    ends: Vec<(usize, PacketEnd)>,
+    words: usize,
+    /// Characters of the data words.
+    characters: Box<[[u8; 4]]>,
+    /// Ends of packets in the data frame: each with its word, and its position in that.
+    ends: Vec<(usize, usize, PacketEnd)>,
     is_malformed: bool,
     broadcast: ArrayVec<Word, 3>,
     pub(super) counters: WordCounters,
@@ -44,14 +42,13 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Creates a receiver of data frames of up to `max_words` words.
-    pub(super) fn new(max_words: u32) -> Self {
+    pub(super) fn new(max_words: usize) -> Self {
         Self {
             state: State::Nothing,
             vc: 0,
             words: 0,
-            max_words,
-            characters: Vec::with_capacity(4 * max_words as usize),
-            ends: Vec::with_capacity(max_words as usize),
+            characters: vec![[0; 4]; max_words].into(),
+            ends: Vec::with_capacity(max_words),
             is_malformed: false,
             broadcast: ArrayVec::new(),
             counters: WordCounters::default(),
@@ -92,31 +89,32 @@ impl Receiver {
     /// Processes a row of a data frame.
     #[inline]
     fn receive_data(&mut self, words: &[Word], link: &mut DataLink) {
-        self.words += words.len() as u32;
-        if self.words > self.max_words {
+        let first = self.words;
+        let Some(characters) = self.characters.get_mut(first..first + words.len()) else {
             return self.on_frame_error(link);
+        };
+        self.words += words.len();
+        let mut control = 0;
+        for (to, word) in characters.iter_mut().zip(words) {
+            *to = word.characters;
+            control |= word.control;
         }
-        for word in words {
-            if word.control == 0 {
-                self.characters.extend_from_slice(&word.characters);
-            } else {
-                self.receive_end(*word);
-            }
+        if control != 0 {
+            let ends = (first..).zip(words).filter(|(_, word)| word.control != 0);
+            ends.for_each(|(index, word)| self.receive_end(index, *word));
         }
     }
 
     /// Processes a data word with K-codes: characters, EOP or EEP, and Fills.
-    fn receive_end(&mut self, Word { characters, control }: Word) {
-        let used = control.trailing_zeros() as usize;
-        let (data, codes) = characters.split_at(used.min(3));
-        self.characters.extend_from_slice(data);
-        let end = match codes.first() {
-            Some(&EOP) => PacketEnd::Eop,
-            Some(&EEP) => PacketEnd::Eep,
+    fn receive_end(&mut self, index: usize, Word { characters, control }: Word) {
+        let used = control.trailing_zeros() as usize % 4;
+        let end = match characters[used] {
+            EOP => PacketEnd::Eop,
+            EEP => PacketEnd::Eep,
             _ => return self.is_malformed = true,
         };
-        self.is_malformed |= control != 0xF << used & 0xF || codes[1..].iter().any(|code| *code != FILL);
-        self.ends.push((self.characters.len(), end));
+        self.is_malformed |= control != 0xF << used & 0xF || characters[used + 1..].iter().any(|code| *code != FILL);
+        self.ends.push((index, used, end));
     }
 
     /// Processes a row of another frame, or outside of frames.
@@ -125,7 +123,7 @@ impl Receiver {
             State::Nothing | State::Data => {}
             State::Idle => {
                 self.words += 1;
-                if self.words > FRAME_ROWS {
+                if self.words > FRAME_ROWS as usize {
                     self.on_frame_error(link);
                 }
             }
@@ -177,7 +175,6 @@ impl Receiver {
             return self.on_frame_error(link);
         }
         (self.state, self.vc, self.words, self.is_malformed) = (State::Data, vc, 0, false);
-        self.characters.clear();
         self.ends.clear();
         self.counters.data_frames += 1;
     }
@@ -190,19 +187,20 @@ impl Receiver {
         }
         self.state = State::Nothing;
         self.counters.malformed_frames += u64::from(self.is_malformed && !crc_error);
-        if link.on_data_frame(self.vc, self.words, seq, !crc_error && !self.is_malformed) {
+        if link.on_data_frame(self.vc, self.words as u32, seq, !crc_error && !self.is_malformed) {
             self.deliver(link, sink);
         }
     }
 
     /// Passes the characters of the data frame to the sink.
     fn deliver(&mut self, link: &mut DataLink, sink: &mut impl Sink) {
+        let characters = self.characters.as_flattened();
         let mut begin = 0;
-        let ends = self.ends.iter().map(|(at, end)| (*at, Some(*end)));
-        for (at, end) in ends.chain([(self.characters.len(), None)]) {
-            let data = &self.characters[begin..at];
-            begin = at;
+        let ends = self.ends.iter().map(|(word, used, end)| (4 * word + used, Some(*end)));
+        for (at, end) in ends.chain([(4 * self.words, None)]) {
+            let data = &characters[begin..at];
             let words = Record::data_words(data.len() as u16, end);
+            begin += 4 * words as usize;
             if words > 0 && sink.write(self.vc, data, end) {
                 link.release(self.vc, words);
             }
