@@ -31,7 +31,7 @@ pub use types::{Cause, Event, LaneConfig, LaneCounters, State, words_in_us};
 
 use crate::events::Events;
 use receiver::{EQUAL_WORDS, Errorless, Received, Runs};
-use shotline_wire::spacefibre::{Capability, ControlWord, KEYSTREAM, LostSignalCause, Word};
+use shotline_wire::spacefibre::{Capability, ControlWord, KEYSTREAM, LostSignalCause, Word, character};
 
 /// Value of the RXERR counter at which a lane loses its signal (5.5.2.2).
 const RXERR_OVERFLOW: u8 = 255;
@@ -126,7 +126,7 @@ impl Lane {
     /// Takes a word and returns `true` if it only needs to be passed up; returns `false` if it was not taken.
     #[inline]
     pub(crate) fn passes(&mut self, word: Word) -> bool {
-        let passes = self.is_steady && word.control & 1 == 0;
+        let passes = self.is_steady && (word.control & 1 == 0 || is_of_data_link(word));
         if passes {
             self.runs.restart_far_end_stops();
             self.leak();
@@ -449,6 +449,12 @@ impl Lane {
     pub fn counters(&self) -> LaneCounters {
         LaneCounters { events_lost: self.events.lost(), ..self.counters }
     }
+}
+
+/// Returns `true` for the most frequent control words of the data link layer, which need nothing of the lane.
+fn is_of_data_link(Word { characters: [first, second, ..], control }: Word) -> bool {
+    let is_comma = first == character::COMMA && matches!(second, character::START_DATA_FRAME | character::ACK);
+    control == 1 && (is_comma || matches!(first, character::END_DATA_FRAME | character::FLOW_CONTROL_TOKEN))
 }
 
 /// Returns an IDLE word.

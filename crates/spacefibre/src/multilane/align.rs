@@ -31,8 +31,6 @@ pub(super) enum Row {
 #[derive(Clone, Debug)]
 pub(super) struct Aligner {
     fifos: [Fifo; MAX_LANES],
-    /// Lanes whose FIFO has a word.
-    filled: u16,
     /// Lanes in the state Active.
     active: u16,
     /// Lanes among them that may receive.
@@ -64,7 +62,6 @@ impl Aligner {
     pub(super) fn new(settle_words: u32) -> Self {
         Self {
             fifos: [const { Fifo::new() }; MAX_LANES],
-            filled: 0,
             active: 0,
             enabled: 0,
             receiving: 0,
@@ -99,7 +96,7 @@ impl Aligner {
     pub(super) fn set_lanes(&mut self, active: u16, enabled: u16) {
         for lane in bits(active & !self.active) {
             self.last_active[lane] = None;
-            self.clear(lane);
+            self.fifos[lane].clear();
         }
         let has_changed = active != self.active;
         (self.active, self.enabled) = (active, enabled);
@@ -119,20 +116,13 @@ impl Aligner {
     /// Removes a lane from the data-receiving lanes.
     fn stop_receiving(&mut self, lane: usize) {
         self.receiving &= !(1 << lane);
-        self.clear(lane);
-        self.misalign(Misalignment::ReceivingLanes);
-    }
-
-    /// Empties a lane's FIFO.
-    fn clear(&mut self, lane: usize) {
         self.fifos[lane].clear();
-        self.filled &= !(1 << lane);
+        self.misalign(Misalignment::ReceivingLanes);
     }
 
     /// Empties all FIFOs (5.6.6.4h).
     fn clear_all(&mut self) {
         self.fifos.iter_mut().for_each(Fifo::clear);
-        self.filled = 0;
     }
 
     /// Resets the state machine (link reset, 5.6.7.1).
@@ -176,9 +166,7 @@ impl Aligner {
         if self.receiving >> lane & 1 == 0 {
             return;
         }
-        if self.fifos[lane % MAX_LANES].push(entry) {
-            self.filled |= 1 << lane;
-        } else {
+        if !self.fifos[lane % MAX_LANES].push(entry) {
             self.overflow();
         }
     }
@@ -241,13 +229,13 @@ impl Aligner {
                 self.rxerr_pending = false;
                 return Some(Row::RxErr);
             }
-            if self.receiving == 0 || self.filled & self.receiving != self.receiving {
+            if self.receiving == 0 {
                 return None;
             }
             let mut classes = 0;
             let mut len = 0;
             for lane in bits(self.receiving) {
-                let entry = self.fifos[lane % MAX_LANES].head();
+                let entry = self.fifos[lane % MAX_LANES].head()?;
                 classes |= entry.class;
                 words[len % MAX_LANES] = entry.word;
                 // All words but PAD stay, so a data row's are its first ones.
@@ -267,7 +255,7 @@ impl Aligner {
     #[inline]
     fn pop(&mut self, lanes: u16) {
         for lane in bits(lanes) {
-            self.filled &= !(u16::from(self.fifos[lane % MAX_LANES].pop()) << lane);
+            self.fifos[lane % MAX_LANES].pop();
         }
     }
 
@@ -318,7 +306,8 @@ impl Aligner {
 
     /// Takes a row with a valid ALIGN word. Such words wait until all lanes have one (5.6.6.4d to f).
     fn marked_row(&mut self, classes: u8) -> Option<Row> {
-        let waiting = bits(self.receiving).filter(|lane| self.fifos[*lane].head().class == class::MARK);
+        let waiting =
+            bits(self.receiving).filter(|lane| self.fifos[*lane].head().is_some_and(|head| head.class == class::MARK));
         let waiting = waiting.fold(0, |lanes, lane| lanes | 1 << lane);
         if classes == class::MARK {
             self.pop(self.receiving);
@@ -342,7 +331,7 @@ impl Aligner {
     /// Control words are the same on all lanes, and the standard does not require that to be checked. A lane without
     /// the EDF that others have did not check its CRC-16, which is an error of the frame.
     fn control_row(&self) -> Row {
-        let mut heads = bits(self.receiving).map(|lane| self.fifos[lane].head());
+        let mut heads = bits(self.receiving).filter_map(|lane| self.fifos[lane].head());
         let Some(first) = heads.next() else { return Row::RxErr };
         let is_end = Kind::of(first.word) == Kind::EndData;
         let is_missing = |entry: Entry| is_end && Kind::of(entry.word) != Kind::EndData;

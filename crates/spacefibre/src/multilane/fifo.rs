@@ -54,43 +54,42 @@ impl Entry {
 pub(super) struct Fifo {
     /// Packed entries.
     entries: [u64; DEPTH],
-    first: u8,
-    len: u8,
+    /// Words written and read, modulo 256.
+    written: u8,
+    read: u8,
 }
 
 impl Fifo {
     pub(super) const fn new() -> Self {
-        let entry = Entry { word: Word::RXERR, class: class::RXERR, crc_error: false };
-        Self { entries: [entry.pack(); DEPTH], first: 0, len: 0 }
+        Self { entries: [0; DEPTH], written: 0, read: 0 }
     }
 
     /// Appends a word, and returns `true`; returns `false` if the FIFO is full.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) -> bool {
-        if usize::from(self.len) == DEPTH {
-            return false;
+        let has_space = usize::from(self.written.wrapping_sub(self.read)) < DEPTH;
+        if has_space {
+            self.entries[usize::from(self.written) % DEPTH] = entry.pack();
+            self.written = self.written.wrapping_add(1);
         }
-        self.entries[usize::from(self.first + self.len) % DEPTH] = entry.pack();
-        self.len += 1;
-        true
+        has_space
     }
 
-    /// Returns the oldest word. If the FIFO is empty, it is an old one.
+    /// Returns the oldest word, or `None` if there is none.
     #[inline]
-    pub(super) fn head(&self) -> Entry {
-        Entry::unpack(self.entries[usize::from(self.first) % DEPTH])
+    pub(super) fn head(&self) -> Option<Entry> {
+        (self.written != self.read).then(|| Entry::unpack(self.entries[usize::from(self.read) % DEPTH]))
     }
 
-    /// Removes the oldest word, if there is one, and returns `true` if none is left.
+    /// Removes the oldest word. There must be one.
     #[inline]
-    pub(super) fn pop(&mut self) -> bool {
-        self.first = (self.first + 1) % DEPTH as u8;
-        self.len = self.len.saturating_sub(1);
-        self.len == 0
+    pub(super) fn pop(&mut self) {
+        debug_assert!(self.written != self.read);
+        self.read = self.read.wrapping_add(1);
     }
 
     /// Removes all words.
     pub(super) fn clear(&mut self) {
-        self.len = 0;
+        self.read = self.written;
     }
 }

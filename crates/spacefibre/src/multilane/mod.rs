@@ -139,7 +139,6 @@ pub struct MultiLane {
     aligner: Aligner,
     /// Words of lane 0 in bypass.
     bypass_words: Fifo,
-    bypass_filled: bool,
     /// Frame of the received rows.
     frame: Frame,
     /// Words of the row that [`Self::next_row`] has returned.
@@ -176,7 +175,6 @@ impl MultiLane {
             manager: Manager::new(&config),
             aligner: Aligner::new(config.settle_words),
             bypass_words: Fifo::new(),
-            bypass_filled: false,
             frame: Frame::None,
             row: [Word::RXERR; MAX_LANES],
             skip_words: config.skip_interval_words,
@@ -193,11 +191,14 @@ impl MultiLane {
     ///
     /// # Panics
     /// If the link does not have this lane.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, lane: usize, word: Option<Word>) {
         let port = &mut self.ports[lane];
         match word {
             Some(word) if port.lane.passes(word) => {
+                if word.control & 1 == 1 {
+                    return self.receive_word(lane, word);
+                }
                 let (word, _) = port.decoder.decode(Kind::Data, word);
                 if self.manager.is_bypass() {
                     self.receive_word_in_bypass(lane, Kind::Data, word, false);
@@ -240,11 +241,8 @@ impl MultiLane {
         if lane != 0 || matches!(kind, Kind::Pad | Kind::Active | Kind::Align) {
             return;
         }
-        if self.bypass_words.push(Entry { word, class: 0, crc_error }) {
-            self.bypass_filled = true;
-        } else {
-            self.counters.overrun_words += 1;
-        }
+        let is_stored = self.bypass_words.push(Entry { word, class: 0, crc_error });
+        self.counters.overrun_words += u64::from(!is_stored);
     }
 
     /// Removes and returns the oldest row received.
@@ -272,11 +270,8 @@ impl MultiLane {
 
     /// Removes and returns the oldest row in bypass.
     fn next_bypass_row(&mut self) -> Option<Row> {
-        if !self.bypass_filled {
-            return None;
-        }
-        let Entry { word, crc_error, .. } = self.bypass_words.head();
-        self.bypass_filled = !self.bypass_words.pop();
+        let Entry { word, crc_error, .. } = self.bypass_words.head()?;
+        self.bypass_words.pop();
         Some(match Kind::of(word) {
             Kind::Data => {
                 self.row[0] = word;
@@ -295,7 +290,7 @@ impl MultiLane {
     pub fn reset_link(&mut self) {
         self.aligner.reset();
         self.bypass_words.clear();
-        (self.bypass_filled, self.frame, self.slot) = (false, Frame::None, 0);
+        (self.frame, self.slot) = (Frame::None, 0);
         self.manager.apply_max_data_lanes();
         self.update_lanes();
         self.reset_columns(u16::MAX);

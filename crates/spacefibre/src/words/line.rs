@@ -33,16 +33,19 @@ impl Lines {
     ///
     /// # Panics
     /// If the link does not have this lane.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, link: &mut WordLink, lane: usize, bits: Option<u64>) {
         let Line { decoder, is_inverted, .. } = &mut self.0[lane];
         let state = link.lanes().lane(lane);
-        if !state.receives() {
-            decoder.reset();
-        }
-        if state.invert_rx() != *is_inverted {
-            *is_inverted = !*is_inverted;
-            decoder.set_inverted(*is_inverted);
+        // The receiver of a lane that stays active is not changed.
+        if !state.is_steady() {
+            if !state.receives() {
+                decoder.reset();
+            }
+            if state.invert_rx() != *is_inverted {
+                *is_inverted = !*is_inverted;
+                decoder.set_inverted(*is_inverted);
+            }
         }
         link.receive(lane, bits.map(|bits| decoder.decode(bits)));
     }
@@ -50,8 +53,8 @@ impl Lines {
     /// Returns the line bits of the words that [`WordLink::step`] has returned, or `None` for a lane whose driver is off.
     #[inline]
     pub fn encode(&mut self, words: &[Option<Word>; MAX_LANES], bits: &mut [Option<u64>; MAX_LANES]) {
-        for (lane, line) in self.0.iter_mut().enumerate() {
-            bits[lane] = words[lane].map(|word| line.encoder.encode(word));
+        for ((line, word), bits) in self.0.iter_mut().zip(words).zip(bits) {
+            *bits = word.map(|word| line.encoder.encode(word));
         }
     }
 }

@@ -223,7 +223,7 @@ impl WordLink {
     ///
     /// # Panics
     /// If the link does not have this lane.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, lane: usize, word: Option<Word>) {
         self.lanes.receive(lane, word);
     }

@@ -1,8 +1,9 @@
 //! Data segments that wait for their acknowledgement, as words before they are scrambled.
 
-use crate::link::DATA_SLOTS;
+use crate::link::{DATA_SLOTS, Segment};
 use shotline_wire::spacefibre::datagram::PacketEnd;
 use shotline_wire::spacefibre::{Word, character};
+use std::ops::Range;
 
 /// The contents of all slots of the error recovery buffer. Each lane scrambles its own words, when they are sent.
 #[derive(Clone, Debug)]
@@ -48,11 +49,16 @@ impl Segments {
         (whole.len() + usize::from(end.is_some())) as u32
     }
 
-    /// Returns the words of a slot from `first` on: up to `count`, the last ones of `words`.
+    /// Returns the positions of a segment's words.
+    pub(super) fn range(&self, Segment { slot, words, .. }: Segment) -> Range<usize> {
+        let first = slot * self.max_words;
+        first..first + words as usize
+    }
+
+    /// Returns the words at these positions.
     #[inline]
-    pub(super) fn row(&self, slot: usize, words: usize, first: usize, count: usize) -> &[Word] {
-        let words = &self.words[slot * self.max_words..][first..words];
-        &words[..count.min(words.len())]
+    pub(super) fn words(&self, positions: Range<usize>) -> &[Word] {
+        &self.words[positions]
     }
 }
 
@@ -86,10 +92,10 @@ mod tests {
                 (bytes.len(), Some(end))
             };
             assert_eq!(segments.store(3, 3, read), 2);
-            assert_eq!(segments.row(3, 2, 0, 4), [Word::data([9; 4]), expected]);
-            assert_eq!(segments.row(3, 2, 1, 1), [expected]);
+            let positions = segments.range(Segment { slot: 3, vc: 0, words: 2 });
+            assert_eq!(positions, 12..14);
+            assert_eq!(segments.words(positions), [Word::data([9; 4]), expected]);
         }
         assert_eq!(segments.store(3, 2, |to| (to.len(), None)), 2);
-        assert_eq!(segments.row(3, 2, 0, 1).len(), 1);
     }
 }

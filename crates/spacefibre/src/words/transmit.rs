@@ -5,15 +5,7 @@ use crate::frames::Source;
 use crate::link::{Control, DataLink, FRAME_ROWS};
 use crate::multilane::TxRow;
 use shotline_wire::spacefibre::{ControlWord, Scrambler, Word};
-
-/// A data frame whose SDF was sent.
-#[derive(Clone, Copy, Debug)]
-struct DataFrame {
-    slot: usize,
-    words: usize,
-    /// Words sent.
-    sent: usize,
-}
+use std::ops::Range;
 
 /// Random words of an idle frame (ECSS 5.3.8.3).
 const IDLE_WORDS: u8 = FRAME_ROWS as u8;
@@ -22,8 +14,8 @@ const IDLE_WORDS: u8 = FRAME_ROWS as u8;
 #[derive(Clone, Debug)]
 pub(super) struct Transmitter {
     segments: Segments,
-    /// The data frame that is sent, unless a broadcast frame interrupts it.
-    data: Option<DataFrame>,
+    /// Words that are left of the data frame that is sent, unless a broadcast frame interrupts it.
+    data: Option<Range<usize>>,
     /// Words of a broadcast frame.
     broadcast: [Word; 4],
     /// Those of them that were sent.
@@ -69,16 +61,16 @@ impl Transmitter {
         if let Some(control) = link.next_control() {
             return TxRow::Control(self.begin_control(control));
         }
-        let Some(DataFrame { slot, words, sent }) = self.data else {
+        let Some(words) = &mut self.data else {
             return TxRow::Control(self.between_data_frames(link, source, lanes));
         };
-        if sent == words {
+        if words.start == words.end {
             self.data = None;
             return TxRow::Control(ControlWord::EndDataFrame { seq: link.finish_segment(), crc: 0 }.emit());
         }
-        let row = self.segments.row(slot, words, sent, lanes);
-        self.data = Some(DataFrame { slot, words, sent: sent + row.len() });
-        TxRow::Data(row)
+        let first = words.start;
+        words.start = words.end.min(first + lanes);
+        TxRow::Data(self.segments.words(first..words.start))
     }
 
     /// Returns a control word, or the first word of a broadcast frame.
@@ -131,7 +123,7 @@ impl Transmitter {
                 link.admit(vc, words)
             }
         };
-        self.data = Some(DataFrame { slot: segment.slot, words: segment.words as usize, sent: 0 });
+        self.data = Some(self.segments.range(segment));
         Some(ControlWord::StartDataFrame { vc: segment.vc }.emit())
     }
 }
