@@ -18,6 +18,8 @@ pub(super) struct Manager {
     transmitting: u16,
     /// Those among them that send data. The others are hot redundant.
     data_sending: u16,
+    /// Number of the data-sending lanes.
+    data_lanes: usize,
     /// Lanes whose transmit path is off.
     rx_only: u16,
     /// Lanes in the state ClearLine.
@@ -60,6 +62,7 @@ impl Manager {
             was_idle: true,
             transmitting: 0,
             data_sending: 0,
+            data_lanes: 0,
             rx_only: 0,
             cleared: all,
             far_end_active: 0,
@@ -91,6 +94,11 @@ impl Manager {
     #[inline]
     pub(super) fn transmitting(&self) -> u16 {
         self.transmitting
+    }
+
+    #[inline]
+    pub(super) fn data_lanes(&self) -> usize {
+        self.data_lanes
     }
 
     #[inline]
@@ -161,6 +169,7 @@ impl Manager {
         self.transmitting = active & self.tx_enabled;
         let lowest = bits(self.transmitting).take(self.used_max_data_lanes.max(1));
         self.data_sending = lowest.fold(0, |lanes, lane| lanes | 1 << lane);
+        self.data_lanes = self.data_sending.count_ones() as usize;
     }
 
     /// Returns `true` if a lane in both directions is active, so that each end reports its active lanes to the other.

@@ -351,7 +351,7 @@ impl MultiLane {
         } else if self.aligner.state() == Alignment::NotReady {
             0
         } else {
-            self.manager.data_sending().count_ones() as usize
+            self.manager.data_lanes()
         }
     }
 

@@ -178,8 +178,10 @@ fn packets_after_link_resets_are_whole() {
             let counters = link.ends[end].link.link_counters();
             assert_eq!(counters.protocol_errors + counters.input_overflows, 0, "{}", link.status());
             resets += counters.link_resets;
-            // The link carries whole packets again.
+            // The link carries whole packets again, and broadcast messages in order.
             assert!(link.ends[end].source.is_done());
+            let broadcasts = &link.ends[end].sink.broadcasts;
+            assert!(broadcasts.is_sorted_by(|a, b| a.channel < b.channel), "{}", link.status());
         }
     }
     assert!(resets > 16, "{resets}");
