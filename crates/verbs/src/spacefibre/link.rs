@@ -119,9 +119,11 @@ impl<C: Carrier> Link<C> {
     }
 
     /// Returns the number of packets to take from each send queue. What the link does not accept in the same call must be
-    /// copied, so usually only whole packets are taken.
+    /// copied, so a single channel takes only whole packets. Several channels have a packet ready always, because the
+    /// quality of service chooses among those that are ready.
     fn packets_to_take(&mut self, now: Nanos) -> usize {
         match self.frames.free_segments() / self.packet_frames {
+            0 if self.queues.has_several() => 1,
             0 => {
                 let since = self.full_since.get_or_insert(now);
                 let is_late = now - *since >= MAX_WAIT;

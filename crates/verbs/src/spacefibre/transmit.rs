@@ -216,6 +216,11 @@ impl Queues {
         Self { queues, ready: 0, regions, first_queue, packets_out: 0, discarded: 0 }
     }
 
+    /// Returns `true` if there are several virtual channels.
+    pub(super) fn has_several(&self) -> bool {
+        self.queues.len() > 1
+    }
+
     pub(super) fn register(&mut self, regions: &Regions) {
         self.regions = regions.clone();
     }
