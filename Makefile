@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -110,6 +110,12 @@ bench-rdma: ## compare writes, reads and messages with UCX and libfabric; ARGS=.
 	@$(SETUP) build rdma
 	cargo build --release --locked --package shotline
 	python3 bench/rdma.py $(ARGS)
+
+bench-spacefibre: ## compare RDMA over SpaceFibre with Gibson et al., and links with their quality of service; ARGS=...
+	@$(SETUP) build python plot
+	cargo build --release --locked --package shotline
+	cargo build --release --locked --package shotline-spacefibre --examples
+	python3 bench/spacefibre.py --plot docs/img/spacefibre-qos.png $(ARGS)
 
 bench-memif: ## compare receiving from a memif with dpdk-testpmd, receive a probe's shots through one; ARGS=...
 	@$(SETUP) build dpdk

@@ -1,12 +1,11 @@
 """Compares writes, reads and messages with UCX, libfabric and Gibson et al. (docs/plan.md) (`make bench-rdma`)."""
 
-import argparse
 import itertools
 import sys
-from dataclasses import dataclass, field
-from statistics import median
 
-from common import MIB, RECEIVE_CPU, SEND_CPU, Failed, background, foreground, json_of, program, say, wait_for_port
+import contest
+from common import MIB, RECEIVE_CPU, SEND_CPU, Failed, background, foreground, wait_for_port
+from contest import OURS, Contender, Ratio, perf
 
 UCX_TLS = {"tcp": "tcp", "posix": "posix,cma,self"}
 SOFT_SIZES = [64 << 10, 256 << 10, MIB]
@@ -17,86 +16,16 @@ PAPER_GROUP_GBPS = 23.45  # Gibson et al., section V: the highest rate of its gr
 POST_NS = 50  # target for posting and completing an operation
 FEW, MANY = 4, 1000  # queue pairs to one target process
 LOSS = 0.001  # fraction of packets
-OURS = "shotline "
 ports = itertools.cycle(range(14800, 15800))  # a closed port stays unavailable for some time
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds, with one run of each contender")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
-    parser.add_argument(
-        "--only", nargs="+", default=[""], metavar="START", help="ratios with this prefix: udp-write shm"
-    )
-    parser.add_argument("--peers", action="store_true", help="run only the peers, without ratios")
+    parser = contest.parser(__doc__, seconds=1.0)
     args = parser.parse_args()
-
-    ratios = [ratio for ratio in wanted_ratios(args) if ratio.name.startswith(tuple(args.only))]
-    contenders = {}  # each once, also if it is in several ratios
-    for ratio in ratios:
-        for contender in [*ratio.peers, ratio.ours]:
-            if not (args.peers and contender.name.startswith(OURS)):
-                contenders.setdefault(contender.name, contender)
-    for number in range(args.rounds):
-        say(f"round {number + 1} of {args.rounds}")
-        for contender in contenders.values():
-            contender.step()
-    say("")
-    if args.peers:
-        for contender in contenders.values():
-            say(f"{contender.name}: {contender.median():.3f} {contender.unit}" if contender.figures else contender.name)
-    printed = [ratio.show(contenders) for ratio in ratios] if not args.peers else []
-    sys.exit(0 if all(printed) and not any(contender.failures for contender in contenders.values()) else 1)
+    sys.exit(contest.run(wanted_ratios(args), args))
 
 
-# --- contenders and ratios -------------------------------------------------------------------------------
-
-
-@dataclass
-class Contender:
-    """A program that gives one figure per round."""
-
-    name: str
-    unit: str
-    run: object
-    figures: list = field(default_factory=list)
-    failures: int = 0
-
-    def step(self):
-        try:
-            figure = self.run()
-        except (Failed, OSError) as error:
-            self.failures += 1
-            say(f"  FAILED {self.name}: {error}")
-        else:
-            self.figures.append(figure)
-            say(f"  {self.name}: {figure:.3f} {self.unit}")
-
-    def median(self):
-        return median(self.figures)
-
-
-@dataclass
-class Ratio:
-    """Ratio of ours to the best of several peers, or to a target. Above 1, ours is better."""
-
-    name: str
-    ours: Contender
-    peers: list = field(default_factory=list)
-    limit: tuple = ()
-    less_is_better: bool = False
-
-    def show(self, contenders):
-        ran = [contenders[peer.name] for peer in self.peers if contenders[peer.name].figures]
-        figures = [(peer.median(), peer.name) for peer in ran] or ([self.limit] if self.limit else [])
-        ours = contenders[self.ours.name]
-        if not figures or not ours.figures:
-            say(f"NO RATIO {self.name}: {self.ours.name if figures else 'the peer'} gave no figure")
-            return False
-        best, peer = min(figures) if self.less_is_better else max(figures)
-        value = best / ours.median() if self.less_is_better else ours.median() / best
-        say(f"RATIO {self.name} {value:.3f} (ours {ours.median():.3f} {ours.unit}, {peer} {best:.3f} {ours.unit})")
-        return True
+# --- ratios ----------------------------------------------------------------------------------------------
 
 
 def wanted_ratios(args):
@@ -165,12 +94,6 @@ def our_posting(args):
         return figures["post_ns"]["average"] + figures["complete_ns"]["average"]
 
     return Contender(f"{OURS}posting and completing, groups of {GROUP}", "ns", run)
-
-
-def perf(verb, transport, *words):
-    """Runs `shotline perf`, which starts its own target process."""
-    command = [*(program(), "perf", verb, "--json", "--transport", transport), *map(str, words)]
-    return json_of(foreground([*command, "--cpu", str(SEND_CPU), "--target-cpu", str(RECEIVE_CPU)]))
 
 
 # --- the peers -------------------------------------------------------------------------------------------
