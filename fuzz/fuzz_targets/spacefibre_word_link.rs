@@ -1,5 +1,7 @@
 #![no_main]
 
+#[path = "../src/ends.rs"]
+mod ends;
 #[path = "../src/words.rs"]
 mod targets;
 

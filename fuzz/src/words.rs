@@ -1,64 +1,17 @@
 //! Invariants of arbitrary words on the lanes of a SpaceFibre link.
 
-use shotline_spacefibre::frames::{Sink, Source};
+use crate::ends::{Counts, Packets, VCS};
 use shotline_spacefibre::link::{BroadcastMessage, MAX_UNACKNOWLEDGED, VcConfig};
 use shotline_spacefibre::multilane::MAX_LANES;
 use shotline_spacefibre::qos::{Share, VcQos};
 use shotline_spacefibre::words::{WordConfig, WordLink};
 use shotline_wire::spacefibre::crc::crc8;
-use shotline_wire::spacefibre::datagram::{PacketEnd, Record};
 use shotline_wire::spacefibre::{ControlWord, Word};
 use std::sync::OnceLock;
 
-const VCS: u8 = 2;
 const INPUT_WORDS: u32 = 512;
 /// K flags of a piece that is not a word but an event: no word has them.
 pub const EVENT: u8 = 0b0110;
-
-/// Packets of 100 characters on each channel, as many as asked for; none if `left` is 0.
-#[derive(Clone, Default)]
-pub struct Packets {
-    /// Packets that are not read yet.
-    pub left: u32,
-}
-
-impl Source for Packets {
-    fn ready(&self) -> u32 {
-        if self.left > 0 { (1 << VCS) - 1 } else { 0 }
-    }
-    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
-        let len = 100.min(to.len() - 1);
-        to[..len].fill(vc);
-        self.left -= 1;
-        (len, Some(PacketEnd::Eop))
-    }
-    fn on_reset(&mut self) {}
-}
-
-/// Counts of what arrives.
-#[derive(Clone, Default)]
-pub struct Counts {
-    words: u64,
-    broadcasts: u64,
-    resets: u64,
-    /// Words of each channel that are not released.
-    held: [u32; VCS as usize],
-}
-
-impl Sink for Counts {
-    fn write(&mut self, vc: u8, data: &[u8], end: Option<PacketEnd>) -> bool {
-        let words = Record::data_words(data.len() as u16, end);
-        self.words += u64::from(words);
-        self.held[usize::from(vc)] += words;
-        false
-    }
-    fn broadcast(&mut self, _message: &BroadcastMessage) {
-        self.broadcasts += 1;
-    }
-    fn on_reset(&mut self) {
-        (self.resets, self.held) = (self.resets + 1, [0; VCS as usize]);
-    }
-}
 
 /// One end with what it sends and receives.
 #[derive(Clone)]
