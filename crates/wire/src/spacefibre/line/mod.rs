@@ -17,7 +17,7 @@
 //! ```
 
 use super::word::Word;
-use symbol::{Character, DECODE, ENCODE, SYMBOL_BITS};
+use symbol::{Character, Characters, DECODE, ENCODE, SYMBOL_BITS, Symbol};
 
 mod symbol;
 
@@ -37,7 +37,7 @@ const MAX_ERRORS: u8 = 5;
 /// Encoder of words as line bits.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    /// Running disparity, as in `Symbols`.
+    /// Running disparity, as in `Symbol`.
     disparity: u32,
 }
 
@@ -45,7 +45,7 @@ impl Encoder {
     /// Creates an encoder with negative running disparity.
     #[inline]
     pub const fn new() -> Self {
-        Self { disparity: 0 }
+        Self { disparity: Symbol::NEGATIVE }
     }
 
     /// Returns the 40 line bits of a word.
@@ -63,9 +63,10 @@ impl Encoder {
     fn send(&mut self, characters: u32, control: u32) -> u64 {
         let mut line = 0;
         for index in 0..4 {
-            let symbols = ENCODE[(characters >> (8 * index) & 0xFF | (control >> index & 1) << 8) as usize];
-            line |= symbols.at(self.disparity) << (index * SYMBOL_BITS);
-            self.disparity = symbols.after(self.disparity);
+            let character = characters >> (8 * index) & 0xFF | (control >> index & 1) * Symbol::CONTROL;
+            let symbol = ENCODE[(character | self.disparity) as usize % ENCODE.len()];
+            line |= symbol.bits() << (index * SYMBOL_BITS);
+            self.disparity = symbol.after();
         }
         line
     }
@@ -94,7 +95,7 @@ pub struct Decoder {
     bits: u64,
     /// Position of words in the bits, 0 to 39.
     offset: u32,
-    /// Running disparity, as a state of `Character`.
+    /// Running disparity, as in `Character`.
     disparity: u32,
     sync: SyncState,
     /// Words with errors in a row.
@@ -109,15 +110,7 @@ impl Decoder {
     /// Creates a decoder without synchronisation.
     #[inline]
     pub const fn new() -> Self {
-        Self {
-            bits: 0,
-            offset: 0,
-            disparity: Character::NEGATIVE,
-            sync: SyncState::LostSync,
-            errors: 0,
-            held: Word::RXERR,
-            inversion: 0,
-        }
+        Self { bits: 0, offset: 0, disparity: 0, sync: SyncState::LostSync, errors: 0, held: Word::RXERR, inversion: 0 }
     }
 
     /// Takes the next 40 line bits, which may begin anywhere in a word, and returns the next word. Bits 40 to 63 are
@@ -132,13 +125,13 @@ impl Decoder {
             return self.synchronise(bits, commas);
         }
         let line = self.word_bits(bits);
-        let (word, next) = symbols_to_word(line, self.disparity);
+        let characters = Characters::new(symbols(line));
         self.bits = bits;
-        if next == Character::ERROR {
+        let Some(disparity) = characters.after(self.disparity) else {
             return self.receive_error(line);
-        }
-        self.disparity = next;
-        core::mem::replace(&mut self.held, word)
+        };
+        self.disparity = disparity;
+        core::mem::replace(&mut self.held, characters.word())
     }
 
     /// Returns the bits of the next word, with other bits above the low 40.
@@ -161,19 +154,19 @@ impl Decoder {
         if at_comma && self.sync == SyncState::LostSync {
             // The running disparity is not known before the first comma, which determines it: K28 begins with 001111 if
             // it is negative, with 110000 if it is positive.
-            self.disparity = Character::disparity(line & 1 == 1);
+            self.disparity = (line & 1) as u32;
         }
-        let (word, next) = symbols_to_word(line, self.disparity);
+        let characters = Characters::new(symbols(line));
         self.bits = bits;
-        if next == Character::ERROR {
+        let Some(disparity) = characters.after(self.disparity) else {
             return self.receive_error(line);
-        }
-        self.disparity = next;
+        };
+        self.disparity = disparity;
         self.errors = 0;
         let (received, sync) = match self.sync {
             SyncState::LostSync if at_comma => (Word::RXERR, SyncState::CheckSync),
             SyncState::LostSync => (Word::RXERR, SyncState::LostSync),
-            SyncState::CheckSync | SyncState::Ready => (word, SyncState::Ready),
+            SyncState::CheckSync | SyncState::Ready => (characters.word(), SyncState::Ready),
         };
         self.sync = sync;
         core::mem::replace(&mut self.held, received)
@@ -182,7 +175,7 @@ impl Decoder {
     /// Receives a word with an error: the word and the one before it become RXERR, the latter at once.
     #[cold]
     fn receive_error(&mut self, line: u64) -> Word {
-        self.disparity = symbols(line).fold(self.disparity, |disparity, character| character.after(disparity));
+        self.disparity = symbols(line).iter().fold(self.disparity, |disparity, character| character.after(disparity));
         self.held = Word::RXERR;
         self.sync = match self.sync {
             SyncState::LostSync => SyncState::LostSync,
@@ -224,18 +217,8 @@ impl Default for Decoder {
 
 /// Returns what the four symbols of a word are.
 #[inline]
-fn symbols(line: u64) -> impl Iterator<Item = Character> {
-    (0..4).map(move |index| DECODE[(line >> (index * SYMBOL_BITS) & SYMBOL) as usize])
-}
-
-/// Returns the word of four symbols, and the running disparity after it or `Character::ERROR`.
-#[inline]
-fn symbols_to_word(line: u64, disparity: u32) -> (Word, u32) {
-    let [a, b, c, d] = [0, 1, 2, 3].map(|index| DECODE[(line >> (index * SYMBOL_BITS) & SYMBOL) as usize]);
-    let next = d.next(c.next(b.next(a.next(disparity))));
-    let characters = a.value() | b.value() << 8 | c.value() << 16 | d.value() << 24;
-    let control = a.control() | b.control() << 1 | c.control() << 2 | d.control() << 3;
-    (Word { characters: characters.to_le_bytes(), control: control as u8 }, Character::state(next))
+fn symbols(line: u64) -> [Character; 4] {
+    [0, 1, 2, 3].map(|index| DECODE[(line >> (index * SYMBOL_BITS) & SYMBOL) as usize])
 }
 
 /// Returns a mask of the positions at which a comma K28.5 or K28.7 begins, of either disparity. Bits from 54 on are not

@@ -7,6 +7,8 @@
 //! The *running disparity* is negative or positive. A block with more ones than zeros makes it positive, one with more
 //! zeros than ones makes it negative, and it selects between two codes of a value, so that ones and zeros balance.
 
+use crate::spacefibre::word::Word;
+
 /// Bits of a symbol.
 pub(super) const SYMBOL_BITS: u32 = 10;
 const SYMBOL: u16 = (1 << SYMBOL_BITS) - 1;
@@ -28,14 +30,15 @@ const CODE4_A7: u8 = 0b0111;
 /// balanced, has no long run and forms no comma with the symbols beside it.
 const INVALID: u16 = 0b10_0011_1100;
 
-/// Symbols by character, plus 256 for a K-code.
-pub(super) static ENCODE: [Symbols; 512] = {
-    let mut table = [Symbols(0); 512];
+/// Symbols by character, plus [`Symbol::CONTROL`] for a K-code, plus the running disparity as in [`Symbol`].
+pub(super) static ENCODE: [Symbol; 1024] = {
+    let mut table = [Symbol(0); 1024];
     let mut index = 0;
-    while index < 512 {
-        let (negative, positive) = (encode(index, false), encode(index, true));
-        let change = if disparity_after(negative, false) { Symbols::POSITIVE } else { 0 };
-        table[index] = Symbols(negative as u32 | (positive as u32) << Symbols::POSITIVE | change << Symbols::CHANGE);
+    while index < 1024 {
+        let positive = index as u32 & Symbol::POSITIVE != 0;
+        let symbol = encode(index & 511, positive);
+        let after = if disparity_after(symbol, positive) { Symbol::POSITIVE } else { Symbol::NEGATIVE };
+        table[index] = Symbol(symbol as u32 | after << Symbol::AFTER);
         index += 1;
     }
     table
@@ -62,100 +65,107 @@ pub(super) static DECODE: [Character; 1 << SYMBOL_BITS] = {
     table
 };
 
-/// The symbols of a character at negative and at positive running disparity, and whether they change it.
-///
-/// A running disparity is represented by the position of its symbol.
+/// A symbol, and the running disparity after it, which is represented by what it adds to the index of the next symbol.
 #[derive(Clone, Copy)]
-pub(super) struct Symbols(u32);
+pub(super) struct Symbol(u32);
 
-impl Symbols {
-    /// Position of the symbol at positive running disparity. The position of that at negative is 0.
-    pub(super) const POSITIVE: u32 = SYMBOL_BITS;
-    /// Position of the XOR of the running disparities before and after the symbol.
-    const CHANGE: u32 = 2 * SYMBOL_BITS;
+impl Symbol {
+    /// What a K-code adds to an index.
+    pub(super) const CONTROL: u32 = 256;
+    pub(super) const NEGATIVE: u32 = 0;
+    pub(super) const POSITIVE: u32 = 512;
+    /// Position of the running disparity.
+    const AFTER: u32 = 16;
 
-    /// Returns the symbol at a running disparity.
+    /// Returns the bits of the symbol.
     #[inline]
-    pub(super) const fn at(self, disparity: u32) -> u64 {
-        (self.0 >> disparity & SYMBOL as u32) as u64
+    pub(super) const fn bits(self) -> u64 {
+        self.0 as u16 as u64
     }
 
     /// Returns the running disparity after the symbol.
     #[inline]
-    pub(super) const fn after(self, disparity: u32) -> u32 {
-        disparity ^ self.0 >> Self::CHANGE
+    pub(super) const fn after(self) -> u32 {
+        self.0 >> Self::AFTER
     }
 }
 
-/// The character of a symbol, and the running disparity after it.
+/// The character of a symbol: its value in byte 0, and flags in byte 4. A running disparity is 0 if it is negative, 1 if
+/// it is positive.
 ///
-/// The state of a decoder, which is a running disparity or an error of the code or the disparity, is represented by the
-/// position of a field of 5 bits, which has the state after the symbol. A step is thus one shift. An error stays an error.
+/// Four of these, each shifted by one byte more, are the [`Characters`] of a word.
 #[derive(Clone, Copy)]
-pub(super) struct Character(u32);
+pub(super) struct Character(u64);
+
+/// Positions of flags.
+impl Character {
+    /// The symbol changes the running disparity.
+    const CHANGE: u32 = 0;
+    /// Errors at negative and at positive running disparity.
+    const ERROR: [u32; 2] = [1, 2];
+    /// K flag.
+    const CONTROL: u32 = 3;
+    /// Running disparities after the symbol, even if it is an error, from negative and from positive.
+    const AFTER: [u32; 2] = [4, 5];
+}
 
 impl Character {
-    /// Position of the K flag.
-    const CONTROL: u32 = 8;
-    /// Negative running disparity.
-    pub(super) const NEGATIVE: u32 = 9;
-    /// Positive running disparity.
-    pub(super) const POSITIVE: u32 = 14;
-    /// Error in this symbol or in an earlier one.
-    pub(super) const ERROR: u32 = 19;
-    /// Position of two bits, for negative and positive running disparity: whether that after the symbol is positive, even
-    /// if the symbol is an error.
-    const AFTER: u32 = 24;
-
     /// Creates an entry: a character (plus 256 for a K-code), its symbol, and whether that is valid at negative and at
     /// positive running disparity.
     const fn new(index: usize, symbol: u16, at_negative: bool, at_positive: bool) -> Self {
         let after = [disparity_after(symbol, false), disparity_after(symbol, true)];
-        let negative = if at_negative { Self::disparity(after[0]) } else { Self::ERROR };
-        let positive = if at_positive { Self::disparity(after[1]) } else { Self::ERROR };
-        let after = after[0] as u32 | (after[1] as u32) << 1;
-        Self(
-            index as u32
-                | negative << Self::NEGATIVE
-                | positive << Self::POSITIVE
-                | Self::ERROR << Self::ERROR
-                | after << Self::AFTER,
-        )
-    }
-
-    /// Returns the state of a running disparity.
-    #[inline]
-    pub(super) const fn disparity(positive: bool) -> u32 {
-        if positive { Self::POSITIVE } else { Self::NEGATIVE }
-    }
-
-    /// Returns the value of the character.
-    #[inline]
-    pub(super) const fn value(self) -> u32 {
-        self.0 & 0xFF
-    }
-
-    /// Returns 1 for a K-code, else 0.
-    #[inline]
-    pub(super) const fn control(self) -> u32 {
-        self.0 >> Self::CONTROL & 1
-    }
-
-    /// Returns the state after the symbol, with other bits above the low five. [`Character::state`] clears them.
-    #[inline]
-    pub(super) const fn next(self, state: u32) -> u32 {
-        self.0 >> (state & 31)
-    }
-
-    /// Clears the bits that are not part of a state.
-    #[inline]
-    pub(super) const fn state(next: u32) -> u32 {
-        next & 31
+        // A symbol that is valid at both does not change the running disparity.
+        let change = at_negative && after[0] || at_positive && !after[1];
+        let flags = (change as u64) << Self::CHANGE
+            | (!at_negative as u64) << Self::ERROR[0]
+            | (!at_positive as u64) << Self::ERROR[1]
+            | (index as u64 >> 8) << Self::CONTROL
+            | (after[0] as u64) << Self::AFTER[0]
+            | (after[1] as u64) << Self::AFTER[1];
+        Self(index as u64 & 0xFF | flags << 32)
     }
 
     /// Returns the running disparity after the symbol, even if the symbol is an error.
     pub(super) const fn after(self, disparity: u32) -> u32 {
-        Self::disparity(self.0 >> Self::AFTER >> (disparity == Self::POSITIVE) as u32 & 1 == 1)
+        (self.0 >> 32 >> Self::AFTER[disparity as usize & 1]) as u32 & 1
+    }
+}
+
+/// The characters of a word's four symbols.
+#[derive(Clone, Copy)]
+pub(super) struct Characters {
+    values: u32,
+    /// The flags of [`Character`], one byte for each symbol.
+    flags: u32,
+}
+
+impl Characters {
+    /// Bit 0 of each byte.
+    const ONES: u32 = 0x0101_0101;
+
+    /// Combines the characters of four symbols.
+    #[inline]
+    pub(super) const fn new([a, b, c, d]: [Character; 4]) -> Self {
+        let all = a.0 | b.0 << 8 | c.0 << 16 | d.0 << 24;
+        Self { values: all as u32, flags: (all >> 32) as u32 }
+    }
+
+    /// Returns the word.
+    #[inline]
+    pub(super) const fn word(self) -> Word {
+        // The product has bit 0 of byte i at 24 + i.
+        let control = (self.flags >> Character::CONTROL & Self::ONES).wrapping_mul(0x0102_0408) >> 24;
+        Word { characters: self.values.to_le_bytes(), control: control as u8 }
+    }
+
+    /// Returns the running disparity after the word, or `None` if a symbol is an error of the code or of the disparity.
+    #[inline]
+    pub(super) const fn after(self, disparity: u32) -> Option<u32> {
+        let flags = self.flags;
+        // Bit 0 of each byte is the running disparity before the symbol: the sum of all changes before it.
+        let before = ((flags & Self::ONES) << 8 | disparity).wrapping_mul(Self::ONES);
+        let errors = flags >> Character::ERROR[0] & !before | flags >> Character::ERROR[1] & before;
+        if errors & Self::ONES == 0 { Some((before ^ flags) >> 24 & 1) } else { None }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::symbol::{Symbols, is_code};
+use super::symbol::is_code;
 use super::*;
 use crate::spacefibre::{Capability, ControlWord, SequenceNumber};
 use proptest::prelude::*;
@@ -7,12 +7,17 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
-/// The running disparities, negative and positive, as in `Symbols` and as in `Character`.
-const DISPARITIES: [(u32, u32); 2] = [(0, Character::NEGATIVE), (Symbols::POSITIVE, Character::POSITIVE)];
+/// The running disparities, negative and positive, as in `Symbol` and as in `Character`.
+const DISPARITIES: [(u32, u32); 2] = [(Symbol::NEGATIVE, 0), (Symbol::POSITIVE, 1)];
+
+/// Returns the symbol of a character (plus 256 for a K-code).
+fn encoded(index: usize, disparity: u32) -> Symbol {
+    ENCODE[index | disparity as usize]
+}
 
 /// Symbols of a character (plus 256 for a K-code) at each running disparity, written with the first bit first.
 fn symbols_of(index: usize) -> [String; 2] {
-    DISPARITIES.map(|(disparity, _)| bits(ENCODE[index].at(disparity), 10))
+    DISPARITIES.map(|(disparity, _)| bits(encoded(index, disparity).bits(), 10))
 }
 
 /// Index of a word's character in the table of symbols.
@@ -60,11 +65,19 @@ fn symbols_match_published_tables() {
 /// Returns what a symbol is at a running disparity: a character, plus 256 for a K-code, and the disparity after it.
 fn decoded(symbol: u64, disparity: u32) -> Option<(u32, u32)> {
     let character = DECODE[symbol as usize];
-    let next = Character::state(character.next(disparity));
-    assert_eq!(Character::state(character.next(Character::ERROR)), Character::ERROR);
-    assert!([Character::NEGATIVE, Character::POSITIVE].contains(&character.after(disparity)));
-    assert!(next == Character::ERROR || next == character.after(disparity));
-    (next != Character::ERROR).then_some((character.value() | character.control() << 8, next))
+    // D21.5 is valid at both running disparities, and does not change them.
+    let neutral = DECODE[0b01_0101_0101];
+    let results = [0, 1, 2, 3].map(|position| {
+        let mut characters = [neutral; 4];
+        characters[position] = character;
+        let characters = Characters::new(characters);
+        let after = characters.after(disparity)?;
+        assert_eq!(after, character.after(disparity));
+        Some((key(characters.word(), position) as u32, after))
+    });
+    assert_eq!(results, [results[0]; 4], "at all positions in a word");
+    assert!([0, 1].contains(&character.after(disparity)));
+    results[0]
 }
 
 #[test]
@@ -81,12 +94,12 @@ fn every_character_decodes_to_itself() {
     assert_eq!(codes.len(), 256 + 12);
     for index in codes {
         for (n, (sender, receiver)) in DISPARITIES.into_iter().enumerate() {
-            let symbol = ENCODE[index].at(sender);
+            let symbol = encoded(index, sender).bits();
             // As many ones as zeros, or two more of those that the running disparity lacks.
-            let changes = ENCODE[index].after(sender) != sender;
+            let changes = encoded(index, sender).after() != sender;
             assert_eq!(symbol.count_ones(), if changes { [6, 4][n] } else { 5 });
             let after = DISPARITIES[n ^ usize::from(changes)];
-            assert_eq!(ENCODE[index].after(sender), after.0);
+            assert_eq!(encoded(index, sender).after(), after.0);
             assert_eq!(decoded(symbol, receiver), Some((index as u32, after.1)), "{index:#x}");
         }
     }
@@ -99,14 +112,14 @@ fn all_symbols_have_a_definite_result() {
         for symbol in 0..1024 {
             if let Some((index, _)) = decoded(symbol, receiver) {
                 valid += 1;
-                assert_eq!(ENCODE[index as usize].at(sender), symbol);
+                assert_eq!(encoded(index as usize, sender).bits(), symbol);
             }
             // A last block that is not balanced determines the running disparity, whatever the first one is.
             let after = DECODE[symbol as usize].after(receiver);
             match (symbol >> 6).count_ones() {
-                0 | 1 => assert_eq!(after, Character::NEGATIVE, "{symbol:#x}"),
+                0 | 1 => assert_eq!(after, 0, "{symbol:#x}"),
                 2 => {}
-                _ => assert_eq!(after, Character::POSITIVE, "{symbol:#x}"),
+                _ => assert_eq!(after, 1, "{symbol:#x}"),
             }
         }
         assert_eq!(valid, 268);
@@ -118,7 +131,7 @@ fn single_bit_errors_are_found_at_once_or_by_disparity() {
     let (mut found, mut later) = (0, 0);
     for index in (0..512).filter(|index| is_code(*index)) {
         for (sender, receiver) in DISPARITIES {
-            let sent = ENCODE[index].at(sender);
+            let sent = encoded(index, sender).bits();
             let (_, good) = decoded(sent, receiver).unwrap();
             for bit in 0..10 {
                 match decoded(sent ^ 1 << bit, receiver) {
@@ -138,9 +151,9 @@ fn single_bit_errors_are_found_at_once_or_by_disparity() {
 
 #[test]
 fn unbalanced_symbols_are_errors_at_the_wrong_disparity() {
-    for index in (0..512).filter(|index| is_code(*index) && ENCODE[*index].after(0) != 0) {
-        assert_eq!(decoded(ENCODE[index].at(Symbols::POSITIVE), Character::NEGATIVE), None, "{index:#x}");
-        assert_eq!(decoded(ENCODE[index].at(0), Character::POSITIVE), None, "{index:#x}");
+    for index in (0..512).filter(|index| is_code(*index) && encoded(*index, 0).after() != 0) {
+        assert_eq!(decoded(encoded(index, Symbol::POSITIVE).bits(), 0), None, "{index:#x}");
+        assert_eq!(decoded(encoded(index, 0).bits(), 1), None, "{index:#x}");
     }
 }
 
@@ -148,7 +161,7 @@ fn unbalanced_symbols_are_errors_at_the_wrong_disparity() {
 fn commas_are_found_at_any_position() {
     for code in [0xBC_usize, 0xFC] {
         for (disparity, _) in DISPARITIES {
-            let comma = ENCODE[256 + code].at(disparity);
+            let comma = encoded(256 + code, disparity).bits();
             for at in 0..54 {
                 // Alternating bits around the comma contain none.
                 let around = 0x5555_5555_5555_5555_u64 & !(SYMBOL << at);
