@@ -232,6 +232,9 @@ impl Aligner {
             if self.receiving == 0 {
                 return None;
             }
+            if let Some(len) = self.take_data(words) {
+                return Some(self.data_row(len));
+            }
             let mut classes = 0;
             let mut len = 0;
             for lane in bits(self.receiving) {
@@ -249,6 +252,33 @@ impl Aligner {
                 return Some(row);
             }
         }
+    }
+
+    /// Takes the next row if it has data words of all lanes, as most rows do, and returns its length.
+    #[inline]
+    fn take_data(&mut self, words: &mut [Word; MAX_LANES]) -> Option<usize> {
+        let mut classes = class::DATA;
+        let mut len = 0;
+        for lane in bits(self.receiving) {
+            let Some(entry) = self.fifos[lane % MAX_LANES].take() else {
+                self.untake(len);
+                return None;
+            };
+            classes |= entry.class;
+            words[len % MAX_LANES] = entry.word;
+            len += 1;
+        }
+        if classes != class::DATA {
+            self.untake(len);
+            return None;
+        }
+        Some(len)
+    }
+
+    /// Takes back the words of the first lanes.
+    #[cold]
+    fn untake(&mut self, lanes: usize) {
+        bits(self.receiving).take(lanes).for_each(|lane| self.fifos[lane].untake());
     }
 
     /// Removes the oldest word of these lanes.

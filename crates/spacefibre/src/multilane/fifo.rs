@@ -88,6 +88,19 @@ impl Fifo {
         self.read = self.read.wrapping_add(1);
     }
 
+    /// Removes and returns the oldest word.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Entry> {
+        let head = self.head()?;
+        self.pop();
+        Some(head)
+    }
+
+    /// Takes back the last [`Self::take`] that returned a word, if nothing was appended since.
+    pub(super) fn untake(&mut self) {
+        self.read = self.read.wrapping_sub(1);
+    }
+
     /// Removes all words.
     pub(super) fn clear(&mut self) {
         self.read = self.written;

@@ -76,6 +76,12 @@ impl Manager {
         }
     }
 
+    /// Returns the lanes of the link.
+    #[inline]
+    pub(super) fn all(&self) -> u16 {
+        self.all
+    }
+
     #[inline]
     pub(super) fn is_bypass(&self) -> bool {
         self.is_bypass

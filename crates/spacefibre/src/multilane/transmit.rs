@@ -51,19 +51,22 @@ impl MultiLane {
     #[inline]
     fn transmit_data(&mut self, row: &[Word], sending: u16, words: &mut [Option<Word>; MAX_LANES]) -> bool {
         let mut has_changed = false;
+        if sending == self.manager.all() && row.len() == self.ports.len() {
+            for ((port, word), to) in self.ports.iter_mut().zip(row).zip(words) {
+                *to = port.lane.transmit(Some(port.encoder.encode(*word)));
+                // A steady lane stays as it is.
+                has_changed |= !port.lane.is_steady() && port.has_changed();
+            }
+            return has_changed;
+        }
         let mut row = row.iter();
         for (lane, (port, to)) in self.ports.iter_mut().zip(words).enumerate() {
-            let next = if sending >> lane & 1 == 1 {
-                Some(match row.next() {
-                    Some(word) => port.encoder.encode(*word),
-                    None => ControlWord::Pad.emit(),
-                })
-            } else {
-                None
-            };
+            let next = (sending >> lane & 1 == 1).then(|| match row.next() {
+                Some(word) => port.encoder.encode(*word),
+                None => ControlWord::Pad.emit(),
+            });
             *to = port.lane.transmit(next);
-            // A steady lane stays as it is.
-            has_changed |= !port.lane.is_steady() && port.has_changed();
+            has_changed |= port.has_changed();
         }
         has_changed
     }
