@@ -119,10 +119,9 @@ impl Decoder {
     pub fn decode(&mut self, bits: u64) -> Word {
         let bits = (bits ^ self.inversion) & LINE;
         let window = self.bits | bits << LINE_BITS;
-        // Each comma is seen once: when its first bit is in the low 40.
-        let commas = commas(window) & LINE;
-        if commas & !(1 << self.offset) != 0 || self.sync != SyncState::Ready {
-            return self.synchronise(bits, commas);
+        if starts(window) & LINE & !(1 << self.offset) != 0 || self.sync != SyncState::Ready {
+            // Each comma is seen once: when its first bit is in the low 40.
+            return self.synchronise(bits, commas(window) & LINE);
         }
         let line = self.word_bits(bits);
         let characters = Characters::new(symbols(line));
@@ -228,11 +227,18 @@ fn symbols(line: u64) -> [Character; 4] {
 /// in other symbols then forms a false comma less often.
 #[inline]
 const fn commas(bits: u64) -> u64 {
-    // Two bits, five inverse bits, the first bit again, any bit, the first bit again: 0011111010, 0011111000 and their
+    // After the first seven bits the first bit again, any bit, the first bit again: 0011111010, 0011111000 and their
     // inverses. `differ` has the positions of bits that differ from the next one.
+    let differ = bits ^ bits >> 1;
+    starts(bits) & differ >> 6 & !((differ ^ differ >> 1) >> 7)
+}
+
+/// Returns a mask of the positions at which the first seven bits of a comma begin: two bits, five inverse bits. They are
+/// also those of K28.1, and may follow a K28.7.
+#[inline]
+const fn starts(bits: u64) -> u64 {
     let differ = bits ^ bits >> 1;
     let two = differ | differ >> 1;
     let four = two | two >> 2;
-    let run_of_five = !(four >> 2);
-    !differ & differ >> 1 & run_of_five & differ >> 6 & !((differ ^ differ >> 1) >> 7)
+    !(differ | four >> 2) & differ >> 1
 }
