@@ -128,10 +128,25 @@ impl Lane {
     pub(crate) fn passes(&mut self, word: Word) -> bool {
         let passes = self.is_steady && (word.control & 1 == 0 || is_of_data_link(word));
         if passes {
-            self.runs.restart_far_end_stops();
-            self.leak();
+            self.count_passed();
         }
         passes
+    }
+
+    /// [`Self::passes`] for a word of four D-codes.
+    #[inline]
+    pub(crate) fn passes_data(&mut self) -> bool {
+        if self.is_steady {
+            self.count_passed();
+        }
+        self.is_steady
+    }
+
+    /// Counts a word that is only passed up.
+    #[inline]
+    fn count_passed(&mut self) {
+        self.runs.restart_far_end_stops();
+        self.leak();
     }
 
     /// [`Self::receive`] in any state.
@@ -222,8 +237,9 @@ impl Lane {
     /// Decrements the RXERR counter after each `rxerr_leak_words` words.
     #[inline]
     fn leak(&mut self) {
-        self.leak_words = self.leak_words.saturating_sub(1);
-        if self.leak_words == 0 {
+        if self.leak_words > 1 {
+            self.leak_words -= 1;
+        } else {
             self.leak_words = self.config.rxerr_leak_words;
             self.rxerr = self.rxerr.saturating_sub(1);
         }

@@ -41,14 +41,17 @@ impl Column {
     /// Scrambles or restores a data word of a data frame.
     #[inline]
     fn scramble(&mut self, word: Word) -> Word {
+        if self.is_scrambled { self.scrambler.scramble(word) } else { word }
+    }
+
+    /// [`Self::scramble`] for a word of four D-codes.
+    #[inline]
+    fn scramble_data(&mut self, characters: [u8; 4]) -> [u8; 4] {
         if !self.is_scrambled {
-            return word;
-        }
-        if word.control != 0 {
-            return self.scrambler.scramble(word);
+            return characters;
         }
         let key = u32::from_le_bytes(self.scrambler.next_word());
-        Word::data((u32::from_le_bytes(word.characters) ^ key).to_le_bytes())
+        (u32::from_le_bytes(characters) ^ key).to_le_bytes()
     }
 
     /// Follows the frames through a control word. Returns the CRC of a data frame that the word ends.
@@ -89,8 +92,22 @@ impl Encoder {
     /// Returns the word as it is sent.
     #[inline(always)]
     pub(super) fn encode(&mut self, word: Word) -> Word {
+        if word.control != 0 {
+            return self.encode_codes(word);
+        }
         let column = &mut self.0;
+        if column.frame != Frame::Data {
+            return word;
+        }
+        let characters = column.scramble_data(word.characters);
+        column.crc = crc16_update(column.crc, &characters);
+        Word::data(characters)
+    }
+
+    /// [`Self::encode`] for a word with K-codes.
+    fn encode_codes(&mut self, word: Word) -> Word {
         let kind = Kind::of(word);
+        let column = &mut self.0;
         if kind != Kind::Data {
             return self.encode_control(kind, word);
         }
@@ -103,7 +120,6 @@ impl Encoder {
     }
 
     /// [`Self::encode`] for a control word.
-    #[cold]
     fn encode_control(&mut self, kind: Kind, word: Word) -> Word {
         match self.0.control(kind, word) {
             Some(crc) => {
@@ -128,6 +144,17 @@ impl Decoder {
     /// Ends the frame, and sets whether further data frames are scrambled.
     pub(super) fn reset(&mut self, is_scrambled: bool) {
         self.0.reset(is_scrambled);
+    }
+
+    /// [`Self::decode`] for the characters of a word of four D-codes.
+    #[inline]
+    pub(super) fn decode_data(&mut self, characters: [u8; 4]) -> [u8; 4] {
+        let column = &mut self.0;
+        if column.frame != Frame::Data {
+            return characters;
+        }
+        column.crc = crc16_update(column.crc, &characters);
+        column.scramble_data(characters)
     }
 
     /// Returns the word as it was before it was sent, and whether it is an EDF with an error: one with a wrong CRC, or

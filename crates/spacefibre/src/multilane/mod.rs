@@ -195,17 +195,15 @@ impl MultiLane {
     pub fn receive(&mut self, lane: usize, word: Option<Word>) {
         let port = &mut self.ports[lane];
         match word {
-            Some(word) if port.lane.passes(word) => {
-                if word.control & 1 == 1 {
-                    return self.receive_word(lane, word);
-                }
-                let (word, _) = port.decoder.decode(Kind::Data, word);
+            Some(Word { characters, control: 0 }) if port.lane.passes_data() => {
+                let word = Word::data(port.decoder.decode_data(characters));
                 if self.manager.is_bypass() {
                     self.receive_word_in_bypass(lane, Kind::Data, word, false);
                 } else {
                     self.aligner.receive_data(lane, word);
                 }
             }
+            Some(word) if port.lane.passes(word) => self.receive_word(lane, word),
             _ => self.receive_any(lane, word),
         }
     }
