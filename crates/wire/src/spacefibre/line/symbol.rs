@@ -74,8 +74,8 @@ impl Symbol {
     pub(super) const CONTROL: u32 = 256;
     pub(super) const NEGATIVE: u32 = 0;
     pub(super) const POSITIVE: u32 = 512;
-    /// Position of the running disparity.
-    const AFTER: u32 = 16;
+    /// Position of the running disparity: a shift by so many bits leaves a valid index.
+    const AFTER: u32 = 22;
 
     /// Returns the bits of the symbol.
     #[inline]
@@ -100,9 +100,11 @@ pub(super) struct Character(u64);
 /// Positions of flags.
 impl Character {
     /// The symbol changes the running disparity.
-    const CHANGE: u32 = 0;
-    /// Errors at negative and at positive running disparity.
-    const ERROR: [u32; 2] = [1, 2];
+    const CHANGE: u32 = 1;
+    /// Error at negative running disparity.
+    const ERROR: u32 = 0;
+    /// Whether that is different at positive running disparity.
+    const DIFFERENT: u32 = 2;
     /// K flag.
     const CONTROL: u32 = 3;
     /// Running disparities after the symbol, even if it is an error, from negative and from positive.
@@ -117,8 +119,8 @@ impl Character {
         // A symbol that is valid at both does not change the running disparity.
         let change = at_negative && after[0] || at_positive && !after[1];
         let flags = (change as u64) << Self::CHANGE
-            | (!at_negative as u64) << Self::ERROR[0]
-            | (!at_positive as u64) << Self::ERROR[1]
+            | (!at_negative as u64) << Self::ERROR
+            | ((at_negative != at_positive) as u64) << Self::DIFFERENT
             | (index as u64 >> 8) << Self::CONTROL
             | (after[0] as u64) << Self::AFTER[0]
             | (after[1] as u64) << Self::AFTER[1];
@@ -162,10 +164,11 @@ impl Characters {
     #[inline]
     pub(super) const fn after(self, disparity: u32) -> Option<u32> {
         let flags = self.flags;
+        let change = flags >> Character::CHANGE & Self::ONES;
         // Bit 0 of each byte is the running disparity before the symbol: the sum of all changes before it.
-        let before = ((flags & Self::ONES) << 8 | disparity).wrapping_mul(Self::ONES);
-        let errors = flags >> Character::ERROR[0] & !before | flags >> Character::ERROR[1] & before;
-        if errors & Self::ONES == 0 { Some((before ^ flags) >> 24 & 1) } else { None }
+        let before = (change << 8 | disparity).wrapping_mul(Self::ONES);
+        let errors = flags >> Character::ERROR ^ flags >> Character::DIFFERENT & before;
+        if errors & Self::ONES == 0 { Some((before ^ change) >> 24 & 1) } else { None }
     }
 }
 
