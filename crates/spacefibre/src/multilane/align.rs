@@ -259,13 +259,13 @@ impl Aligner {
     fn take_data(&mut self, words: &mut [Word; MAX_LANES]) -> Option<usize> {
         let mut classes = class::DATA;
         let mut len = 0;
-        for lane in bits(self.receiving) {
-            let Some(entry) = self.fifos[lane % MAX_LANES].take() else {
+        for (lane, to) in bits(self.receiving).zip(words) {
+            let Some(entry) = self.fifos[lane].take() else {
                 self.untake(len);
                 return None;
             };
             classes |= entry.class;
-            words[len % MAX_LANES] = entry.word;
+            *to = entry.word;
             len += 1;
         }
         if classes != class::DATA {
