@@ -63,8 +63,9 @@ impl Encoder {
     fn send(&mut self, characters: u32, control: u32) -> u64 {
         let mut line = 0;
         for index in 0..4 {
-            let character = characters >> (8 * index) & 0xFF | (control >> index & 1) * Symbol::CONTROL;
-            let symbol = ENCODE[(character | self.disparity) as usize % ENCODE.len()];
+            let value = characters >> (8 * index) & 0xFF;
+            let code = (control >> index & 1) * Symbol::CONTROL;
+            let symbol = ENCODE[(value | code | self.disparity) as usize % ENCODE.len()];
             line |= symbol.bits() << (index * SYMBOL_BITS);
             self.disparity = symbol.after();
         }
