@@ -1,6 +1,6 @@
 //! [`cm::Endpoint`](crate::cm::Endpoint) of the connection manager for [`SpaceFibreEndpoint`].
 
-use super::datapath::SEGMENT;
+use super::options::SEGMENT;
 use super::{Connector, LinkParameters, LinksStatus, SpaceFibreDropCounters, SpaceFibreEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};

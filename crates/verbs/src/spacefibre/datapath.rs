@@ -2,11 +2,11 @@
 
 use super::counters::SpaceFibreCounters;
 use super::link::Link;
-use super::options::LinkOptions;
+use super::options::{LinkOptions, SEGMENT};
 use super::selector::FORM;
 use super::status::EndedLinks;
 use super::time_slots::{next_time_slot, time_slot};
-use crate::api::{Capabilities, ControlSocket, Description, Flag, Mtu, Reach, VerbsError};
+use crate::api::{Capabilities, ControlSocket, Description, Flag, Reach, VerbsError};
 use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
 use crate::random;
@@ -36,9 +36,6 @@ pub const DESCRIPTION: Description = Description {
 pub const SHM_DESCRIPTION: Description =
     Description { flags: &[Flag::Mtu], control: ControlSocket::Unix, ..DESCRIPTION };
 
-/// Segment size that an endpoint proposes, which is the path MTU of its queue pairs: the most data of a packet. A larger
-/// one holds a virtual channel longer, and costs less processor time.
-pub(super) const SEGMENT: Mtu = Mtu::B16384;
 /// Maximum number of far ends of an endpoint.
 pub(super) const MAX_LINKS: usize = 16;
 

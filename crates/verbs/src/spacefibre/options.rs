@@ -1,11 +1,14 @@
 //! Options of links.
 
 use super::channels::Channels;
-use crate::api::VerbsError;
+use crate::api::{Mtu, VerbsError};
 use arrayvec::ArrayVec;
 use shotline_spacefibre::link::{FRAME_ROWS, MAX_CREDIT_WORDS, MAX_VCS, VcConfig};
 use shotline_spacefibre::qos::{ALL_SLOTS, VcQos};
 
+/// Segment size that an endpoint proposes, which is the path MTU of its queue pairs: the most data of a packet. A larger
+/// one holds a virtual channel longer, and costs less processor time.
+pub(super) const SEGMENT: Mtu = Mtu::B16384;
 /// Capacity of the input buffer of a virtual channel, in frames: as many as can be in flight, if the
 /// credit counter can count them.
 const INPUT_FRAMES: u32 = 128;

@@ -4,7 +4,7 @@
 //! endpoint first. So a packet that a link reset or an EEP cuts leaves no trace.
 
 use super::counters::{SpaceFibreCounters, SpaceFibreDropCounters};
-use super::datapath::SEGMENT;
+use super::options::SEGMENT;
 use super::packet;
 use crate::api::QpType;
 use crate::endpoint::Core;

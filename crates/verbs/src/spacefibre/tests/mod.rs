@@ -6,7 +6,7 @@ mod packets;
 mod receive;
 mod transmit;
 
-use super::datapath::SEGMENT;
+use super::options::SEGMENT;
 use super::{AnyCarrier, Connected, Connector, LinkOptions, SpaceFibreEndpoint};
 use crate::api::{
     Completion, CompletionKind, Cq, Data, Element, Modify, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
