@@ -248,8 +248,8 @@ impl FrameLink {
             if !self.link.has_pending_ack() {
                 return false;
             }
-            // Also a link that may not send the data that it has, sends idle frames: otherwise two ends whose error
-            // recovery buffers are full would wait for each other's ACK.
+            // Also a link that may not send the data that it has, sends idle frames: otherwise the far end would wait for
+            // its ACK until an idle frame is due.
             self.link.pass_idle_rows(IDLE_ROWS);
             control = self.link.next_control();
             if control.is_none() {

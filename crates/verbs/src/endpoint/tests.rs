@@ -114,6 +114,19 @@ fn datapath_connects_before_a_queue_pair_receives() {
 }
 
 #[test]
+fn path_mtu_above_the_maximum_is_refused_before_connecting() {
+    let (mut endpoint, _, config) = open();
+    let qp = endpoint.create_qp(&config).unwrap();
+    endpoint.modify_qp(qp, Modify::Init { access: Access::ALL, q_key: 0 }).unwrap();
+    let Modify::ReadyToReceive(attributes) = ready_to_receive(PEER.into()) else { unreachable!() };
+    let larger = Modify::ReadyToReceive(ReadyToReceive { mtu: Mtu::B8192, ..attributes });
+    let error = endpoint.modify_qp(qp, larger).unwrap_err().to_string();
+    assert!(error.contains("at most 4096 bytes, found 8192"), "{error}");
+    assert!(endpoint.datapath.connected.is_empty());
+    assert_eq!(endpoint.qp_state(qp).unwrap(), QpState::Init);
+}
+
+#[test]
 fn each_connect_is_followed_by_one_disconnect() {
     let (mut endpoint, _, config) = open();
     let init = Modify::Init { access: Access::ALL, q_key: 0 };

@@ -1,7 +1,7 @@
 //! [`cm::Endpoint`](crate::cm::Endpoint) of the connection manager for [`SpaceFibreEndpoint`].
 
 use super::options::SEGMENT;
-use super::{Connector, LinkParameters, LinksStatus, SpaceFibreDropCounters, SpaceFibreEndpoint};
+use super::{Connector, LinkParameters, LinksStatus, SpaceFibreEndpoint};
 use crate::api::{Mtu, Qp};
 use crate::cm::{Endpoint, EndpointCounters};
 use std::net::SocketAddr;
@@ -24,32 +24,10 @@ impl<K: Connector> Endpoint for SpaceFibreEndpoint<K> {
         Some(self.status(first, max))
     }
     fn total_counters(&self) -> EndpointCounters {
-        let SpaceFibreDropCounters {
-            eep,
-            link_reset,
-            malformed,
-            too_long,
-            early_eop,
-            too_much_data,
-            bad_data_crc,
-            unknown_qp,
-            wrong_service,
-        } = self.counters().drops;
-        let drops = [
-            ("eep", eep),
-            ("link_reset", link_reset),
-            ("malformed", malformed),
-            ("too_long", too_long),
-            ("early_eop", early_eop),
-            ("too_much_data", too_much_data),
-            ("bad_data_crc", bad_data_crc),
-            ("unknown_qp", unknown_qp),
-            ("wrong_service", wrong_service),
-        ];
         EndpointCounters {
             packets_in: self.counters().packets_in,
             packets_out: self.counters().packets_out,
-            drops: drops.into_iter().filter(|(_, count)| *count > 0).collect(),
+            drops: self.counters().drops.by_cause().into_iter().filter(|(_, count)| *count > 0).collect(),
             ..EndpointCounters::default()
         }
     }

@@ -54,6 +54,21 @@ impl SpaceFibreCounters {
 }
 
 impl SpaceFibreDropCounters {
+    /// Returns the names of the causes with their counts.
+    pub fn by_cause(&self) -> [(&'static str, u64); 9] {
+        [
+            ("eep", self.eep),
+            ("link_reset", self.link_reset),
+            ("malformed", self.malformed),
+            ("too_long", self.too_long),
+            ("early_eop", self.early_eop),
+            ("too_much_data", self.too_much_data),
+            ("bad_data_crc", self.bad_data_crc),
+            ("unknown_qp", self.unknown_qp),
+            ("wrong_service", self.wrong_service),
+        ]
+    }
+
     /// Adds other drops.
     fn add(&mut self, other: &Self) {
         let Self {

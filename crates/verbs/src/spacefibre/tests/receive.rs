@@ -289,20 +289,15 @@ fn received_packets_are_delivered_or_dropped() {
             _ => receiver.receive(vc, &packet, end),
         }
     }
-    let SpaceFibreDropCounters {
-        eep,
-        link_reset,
-        malformed,
-        too_long,
-        early_eop,
-        too_much_data,
-        bad_data_crc,
-        unknown_qp,
-        wrong_service,
-    } = receiver.counters.drops;
-    assert_eq!((wrong_service, too_long), (0, 0));
-    let causes = [eep, link_reset, malformed, early_eop, too_much_data, bad_data_crc];
-    assert!(causes.iter().all(|count| *count > 0), "{causes:?}");
-    let drops = causes.iter().sum::<u64>() + unknown_qp;
-    assert_eq!(receiver.counters.packets_in, receiver.delivered() + drops);
+    let drops = receiver.counters.drops.by_cause();
+    for (cause, count) in drops {
+        match cause {
+            "wrong_service" | "too_long" => assert_eq!(count, 0, "{cause}"),
+            // Rare: the CRC of the header finds almost every change of a number.
+            "unknown_qp" => {}
+            _ => assert!(count > 0, "{cause}"),
+        }
+    }
+    let dropped = drops.iter().map(|(_, count)| count).sum::<u64>();
+    assert_eq!(receiver.counters.packets_in, receiver.delivered() + dropped);
 }
