@@ -25,6 +25,8 @@ const WORD: usize = size_of::<u64>();
 const BLOCK: usize = 4096;
 /// Number of words from which a string instruction is faster than a loop.
 const MIN_STRING_WORDS: usize = 64;
+/// Length in bytes of a cache line, which [`store_past_cache`] writes at once.
+const LINE: usize = 64;
 
 /// Returns the word that contains this byte, and the offset of the byte in it.
 ///
@@ -90,6 +92,26 @@ pub(super) unsafe fn store(mut from: *const u8, mut to: *mut u8, mut len: usize)
     unsafe { store_words(from, to.cast(), whole / WORD) };
     if whole < len {
         part(from.wrapping_add(whole), to.wrapping_add(whole), len - whole);
+    }
+}
+
+/// Copies private bytes to shared memory as [`store`] does, but past the cache: whole lines are not loaded before they are
+/// written, and replace no others.
+///
+/// # Safety
+/// As for [`store`].
+#[inline]
+pub(super) unsafe fn store_past_cache(from: *const u8, to: *mut u8, len: usize) {
+    let head = to.align_offset(LINE).min(len);
+    let lines = (len - head) / LINE;
+    let tail = head + lines * LINE;
+    // SAFETY: three parts of both ranges; the second one begins at a line of the target.
+    unsafe {
+        store(from, to, head);
+        if !stream_lines(from.add(head), to.add(head), lines) {
+            store(from.add(head), to.add(head), lines * LINE);
+        }
+        store(from.add(tail), to.add(tail), len - tail);
     }
 }
 
@@ -210,6 +232,44 @@ unsafe fn move_words(from: *const u8, to: *mut u8, words: usize) -> bool {
     cfg!(all(target_arch = "x86_64", not(miri)))
 }
 
+/// Copies whole cache lines with non-temporal stores, which are visible before anything that is stored later. Returns
+/// `false` if the target has no such instructions.
+///
+/// # Safety
+/// Both are valid for `lines` lines. The target is aligned to a line; the source is not accessed concurrently.
+#[inline]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(unused_variables))]
+unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if lines > 0 {
+        // SAFETY: the caller guarantees that both ranges are valid. For the language these are stores of 8-byte words:
+        // the instructions store aligned 16 bytes, and SFENCE orders them before all later stores (Intel SDM volume 1,
+        // 10.4.6.2), as those of other instructions are.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movntdq [{to}], {a}",
+                "movntdq [{to} + 16], {b}",
+                "movntdq [{to} + 32], {c}",
+                "movntdq [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                "sfence",
+                from = inout(reg) from => _, to = inout(reg) to => _, lines = inout(reg) lines => _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+    cfg!(all(target_arch = "x86_64", not(miri)))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -233,7 +293,7 @@ mod tests {
                     target[to..to + len].copy_from_slice(&plain(&source)[from..from + len]);
                     target
                 };
-                for copy in [load, store, transfer] {
+                for copy in [load, store, store_past_cache, transfer] {
                     let mut target = vec![u64::MAX; 3 * BLOCK / WORD];
                     // SAFETY: both are inside their vectors of words.
                     unsafe {

@@ -45,6 +45,10 @@ impl SgeRange<'_> {
     }
 }
 
+/// Length in bytes from which a part of a payload is written past the cache: its operation is a long one, so the
+/// application reads it when the cache has other data.
+const MIN_PAST_CACHE: usize = 8 << 10;
+
 /// Received payload of a packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
@@ -107,7 +111,12 @@ fn copy_bytes(
     let Some(mut bytes) = bytes.get(..len as usize) else { return false };
     for piece in target {
         let (part, rest) = bytes.split_at(bytes.len().min(piece.len as usize));
-        protection.regions().get(piece.region).write(piece.offset as usize, part);
+        let region = protection.regions().get(piece.region);
+        if part.len() < MIN_PAST_CACHE {
+            region.write(piece.offset as usize, part);
+        } else {
+            region.write_past_cache(piece.offset as usize, part);
+        }
         bytes = rest;
     }
     counters.bytes_copied += u64::from(len);
