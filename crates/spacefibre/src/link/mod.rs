@@ -446,7 +446,6 @@ impl DataLink {
 
     /// Stores a new segment of a channel that [`Self::select`] returned; at most [`Self::segment_limit`] words.
     pub fn admit(&mut self, vc: u8, words: u32) -> Segment {
-        self.wake_row = 0;
         let channel = &mut self.channels[usize::from(vc)];
         channel.spend(words);
         if channel.credit() == 0 {
@@ -455,7 +454,12 @@ impl DataLink {
         self.on_sent(Some(vc), words.div_ceil(self.lanes) + 2);
         self.counters.words_out += u64::from(words);
         self.is_new = true;
-        self.recovery.store_segment(vc, words)
+        let segment = self.recovery.store_segment(vc, words);
+        if self.recovery.is_full() {
+            // FULL must be sent.
+            self.wake_row = 0;
+        }
+        segment
     }
 
     /// Ends the data frame of [`Self::unsent_segment`] and returns its sequence number.

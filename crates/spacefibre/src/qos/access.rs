@@ -202,6 +202,9 @@ impl MediumAccess {
     #[must_use]
     pub fn select(&self, ready: u32) -> Option<u8> {
         let ready = ready & self.allowed;
+        if ready.is_power_of_two() {
+            return Some(ready.trailing_zeros() as u8);
+        }
         let with_priority = ready & !self.demoted;
         let levels = (0..)
             .zip(&self.levels)
