@@ -7,6 +7,9 @@ use shotline_wire::spacefibre::datagram::{PacketEnd, Record};
 /// Number of virtual channels.
 pub const VCS: u8 = 2;
 
+/// Characters of the packets of each channel.
+const PACKETS: [[u8; 100]; VCS as usize] = [[0; 100], [1; 100]];
+
 /// Packets of 100 characters on each channel, as many as asked for; none if `left` is 0.
 #[derive(Clone, Default)]
 pub struct Packets {
@@ -18,11 +21,9 @@ impl Source for Packets {
     fn ready(&self) -> u32 {
         if self.left > 0 { (1 << VCS) - 1 } else { 0 }
     }
-    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
-        let len = 100.min(to.len() - 1);
-        to[..len].fill(vc);
+    fn read(&mut self, vc: u8, max: usize) -> (&[u8], Option<PacketEnd>) {
         self.left -= 1;
-        (len, Some(PacketEnd::Eop))
+        (&PACKETS[usize::from(vc)][..100.min(max - 1)], Some(PacketEnd::Eop))
     }
     fn on_reset(&mut self) {}
 }

@@ -19,7 +19,8 @@ fn main() {
     for lanes in lanes.map_or(1..=MAX_LANES, |lanes| lanes..=lanes) {
         let mut data = vec![0x5a; MAX_ROWS * lanes * 4];
         for form in Form::available() {
-            let scramble = nanoseconds(form, lanes, &mut data, |columns, data| columns.scramble(data));
+            let from = data.clone();
+            let scramble = nanoseconds(form, lanes, &mut data, |columns, data| columns.scramble(&from, data));
             let descramble = nanoseconds(form, lanes, &mut data, |columns, data| columns.descramble(data));
             let checksum = nanoseconds(form, lanes, &mut data, |columns, data| columns.checksum(data));
             let (bytes, name) = (data.len(), form.name());

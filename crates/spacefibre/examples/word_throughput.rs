@@ -155,16 +155,14 @@ impl Source for Packets {
     fn ready(&self) -> u32 {
         1
     }
-    fn read(&mut self, _vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
+    fn read(&mut self, _vc: u8, max: usize) -> (&[u8], Option<PacketEnd>) {
         let rest = &self.packet[self.offset..];
-        if rest.len() < to.len() {
-            to[..rest.len()].copy_from_slice(rest);
+        if rest.len() < max {
             self.offset = 0;
-            return (rest.len(), Some(PacketEnd::Eop));
+            return (rest, Some(PacketEnd::Eop));
         }
-        to.copy_from_slice(&rest[..to.len()]);
-        self.offset += to.len();
-        (to.len(), None)
+        self.offset += max;
+        (&rest[..max], None)
     }
     fn on_reset(&mut self) {
         self.offset = 0;

@@ -74,19 +74,18 @@ impl PacketSource for Traffic {
         self.channels.iter().enumerate().map(bit).sum()
     }
 
-    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
+    fn read(&mut self, vc: u8, max: usize) -> (&[u8], Option<PacketEnd>) {
+        static PACKET: [u8; PACKET_BYTES] = [0; PACKET_BYTES];
         let channel = &mut self.channels[usize::from(vc)];
-        let left = PACKET_BYTES - channel.offset;
-        if left >= to.len() {
-            to.fill(vc);
-            channel.offset += to.len();
-            return (to.len(), None);
+        let rest = &PACKET[channel.offset..];
+        if rest.len() >= max {
+            channel.offset += max;
+            return (&rest[..max], None);
         }
-        to[..left].fill(vc);
         channel.offset = 0;
         channel.waiting -= PACKET_BYTES as f64;
         self.packets += 1;
-        (left, Some(PacketEnd::Eop))
+        (rest, Some(PacketEnd::Eop))
     }
 
     fn on_reset(&mut self) {

@@ -7,6 +7,9 @@ pub const MAX_LANES: usize = 16;
 /// Maximum number of data words that one lane sends in a frame.
 pub const MAX_ROWS: usize = 64;
 
+/// Characters of one word.
+pub(super) type Characters = [u8; 4];
+
 /// CRC of each lane.
 pub(super) type States = [u16; MAX_LANES];
 
@@ -20,8 +23,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Panics if these are not the words of the rows, or the rows are not in a frame.
-    pub(super) fn check(self, words: &[[u8; 4]]) {
+    /// Panics if these are not as many words as the rows have, or the rows are not in a frame.
+    pub(super) fn check(self, words: &[Characters]) {
         let Self { first, count, lanes } = self;
         assert!((1..=MAX_LANES).contains(&lanes.into()), "a link has 1 to 16 lanes, found {lanes}");
         let end = usize::from(first) + usize::from(count);
@@ -33,9 +36,10 @@ impl Rows {
 /// Kernels for one instruction set, which process whole rows.
 pub struct Form {
     pub(super) name: &'static str,
-    pub(super) scramble: fn(&mut [[u8; 4]], Rows, &mut States),
-    pub(super) descramble: fn(&mut [[u8; 4]], Rows, &mut States),
-    pub(super) checksum: fn(&[[u8; 4]], Rows, &mut States),
+    /// Writes the scrambled words to the second slice.
+    pub(super) scramble: fn(&[Characters], &mut [Characters], Rows, &mut States),
+    pub(super) descramble: fn(&mut [Characters], Rows, &mut States),
+    pub(super) checksum: fn(&[Characters], Rows, &mut States),
 }
 
 impl Form {

@@ -9,10 +9,10 @@
 //! use shotline_wire::spacefibre::SequenceNumber;
 //!
 //! // The data of a frame of virtual channel 1, sent over one lane, and the CRC in the word that ends it.
-//! let mut data = [0, 1, 2, 3, 4, 5, 6, 7];
+//! let mut sent = [0; 8];
 //! let mut columns = Columns::new(1, 1);
-//! columns.scramble(&mut data);
-//! assert_eq!(data, [0xFF, 0x16, 0xC2, 0x17, 0xB6, 0xE2, 0x04, 0x85]);
+//! columns.scramble(&[0, 1, 2, 3, 4, 5, 6, 7], &mut sent);
+//! assert_eq!(sent, [0xFF, 0x16, 0xC2, 0x17, 0xB6, 0xE2, 0x04, 0x85]);
 //! assert_eq!(columns.crc(0, SequenceNumber::from_bits(1)), 0x6131);
 //! ```
 
@@ -71,15 +71,19 @@ impl Columns {
         Self { form, lanes, row: 0, lane: 0, states: [STARTS[usize::from(vc)]; MAX_LANES] }
     }
 
-    /// Scrambles data words. The CRCs cover the scrambled words, as they are sent.
+    /// Writes data words scrambled to `to`. The CRCs cover the scrambled words, as they are sent.
     ///
     /// # Panics
-    /// If `data` is not whole words, or the frame would have more than 64 rows.
+    /// If `data` is not whole words, `to` has another length, or the frame would have more than 64 rows.
     #[inline]
-    pub fn scramble(&mut self, data: &mut [u8]) {
-        let (words, rest) = data.as_chunks_mut();
+    pub fn scramble(&mut self, data: &[u8], to: &mut [u8]) {
+        assert_eq!(data.len(), to.len(), "scrambled words have the same length");
+        let (words, rest) = data.as_chunks();
         assert!(rest.is_empty(), "data words have 4 bytes, found {} more", rest.len());
-        self.pass(words, plain::scramble, self.form.scramble);
+        let scramble = self.form.scramble;
+        self.pass((words, to.as_chunks_mut().0), plain::scramble, |(words, to), rows, states: &mut States| {
+            scramble(words, to, rows, states)
+        });
     }
 
     /// Descrambles data words. The CRCs cover the scrambled words, as they were received.
@@ -214,6 +218,17 @@ impl Words for &[[u8; 4]] {
     }
     fn split(self, at: usize) -> (Self, Self) {
         self.split_at(at)
+    }
+}
+
+/// Words, and where as many are written.
+impl Words for (&[[u8; 4]], &mut [[u8; 4]]) {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn split(self, at: usize) -> (Self, Self) {
+        let ((words, rest), (to, to_rest)) = (self.0.split_at(at), self.1.split_at_mut(at));
+        ((words, to), (rest, to_rest))
     }
 }
 

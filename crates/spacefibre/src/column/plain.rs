@@ -7,9 +7,10 @@ use shotline_wire::spacefibre::crc::crc16_update;
 /// The kernels, for any processor.
 pub(super) static FORM: Form = Form {
     name: "plain",
-    scramble: |words, rows, states| {
+    scramble: |words, to, rows, states| {
         rows.check(words);
-        scramble(words, rows.lanes.into(), rows.first.into(), states)
+        rows.check(to);
+        scramble((words, to), rows.lanes.into(), rows.first.into(), states)
     },
     descramble: |words, rows, states| {
         rows.check(words);
@@ -21,12 +22,11 @@ pub(super) static FORM: Form = Form {
     },
 };
 
-pub(super) fn scramble(words: &mut [[u8; 4]], lanes: usize, row: usize, states: &mut [u16]) {
-    for (words, key) in words.chunks_mut(lanes).zip(&KEYS[PADDING + row..]) {
-        for (word, state) in words.iter_mut().zip(&mut *states) {
-            let scrambled = (u32::from_le_bytes(*word) ^ key).to_le_bytes();
-            *state = crc16_update(*state, &scrambled);
-            *word = scrambled;
+pub(super) fn scramble((words, to): (&[[u8; 4]], &mut [[u8; 4]]), lanes: usize, row: usize, states: &mut [u16]) {
+    for ((words, to), key) in words.chunks(lanes).zip(to.chunks_mut(lanes)).zip(&KEYS[PADDING + row..]) {
+        for ((word, to), state) in words.iter().zip(to).zip(&mut *states) {
+            *to = (u32::from_le_bytes(*word) ^ key).to_le_bytes();
+            *state = crc16_update(*state, to);
         }
     }
 }

@@ -15,8 +15,9 @@ enum Step {
 const STEPS: [Step; 3] = [Step::Scramble, Step::Descramble, Step::Checksum];
 
 fn pass(step: Step, columns: &mut Columns, data: &mut [u8]) {
+    let from = data.to_vec();
     match step {
-        Step::Scramble => columns.scramble(data),
+        Step::Scramble => columns.scramble(&from, data),
         Step::Descramble => columns.descramble(data),
         Step::Checksum => columns.checksum(data),
     }
@@ -74,8 +75,8 @@ fn one_lane_has_the_words_and_crcs_of_the_standard() {
     for form in Form::available() {
         // Figure 5-42, with the CRC of such a frame of virtual channel 1.
         let mut columns = Columns::with_form(form, 1, 1);
-        let mut data = [0, 1, 2, 3, 4, 5, 6, 7];
-        columns.scramble(&mut data);
+        let mut data = [0; 8];
+        columns.scramble(&[0, 1, 2, 3, 4, 5, 6, 7], &mut data);
         assert_eq!(data, [0xFF, 0x16, 0xC2, 0x17, 0xB6, 0xE2, 0x04, 0x85], "{form:?}");
         assert_eq!(crcs(&columns, 1), [0x6131], "{form:?}");
         let end = Word { characters: [8, EOP, FILL, FILL], control: 0b1110 };
@@ -107,13 +108,13 @@ fn each_lane_has_the_words_and_crc_of_a_link_of_its_own() {
     let lanes = [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]];
     let expected = lanes.map(|mut words| {
         let mut columns = Columns::new(31, 1);
-        columns.scramble(&mut words);
+        columns.scramble(&words.clone(), &mut words);
         (words, columns.crc(0, SequenceNumber::from_bits(0x85)))
     });
     for form in Form::available() {
         let mut data: [u8; 16] = std::array::from_fn(|index| index as u8);
         let mut columns = Columns::with_form(form, 31, 2);
-        columns.scramble(&mut data);
+        columns.scramble(&data.clone(), &mut data);
         let [[a, b], [c, d]] = expected
             .map(|(words, _)| [[words[0], words[1], words[2], words[3]], [words[4], words[5], words[6], words[7]]]);
         assert_eq!(data.as_slice(), [a, c, b, d].concat(), "{form:?}");
@@ -159,8 +160,9 @@ fn kernels_agree_on_rows_at_any_place() {
                 let results = Form::available().map(|form| {
                     let (mut bytes, mut states) = (bytes.clone(), states);
                     let words = bytes[64 + shift..][..usize::from(count) * usize::from(lanes) * 4].as_chunks_mut().0;
+                    let from = words.to_vec();
                     match step {
-                        Step::Scramble => (form.scramble)(words, rows, &mut states),
+                        Step::Scramble => (form.scramble)(&from, words, rows, &mut states),
                         Step::Descramble => (form.descramble)(words, rows, &mut states),
                         Step::Checksum => (form.checksum)(words, rows, &mut states),
                     }
@@ -181,7 +183,7 @@ fn kernels_agree_on_rows_at_any_place() {
 #[test]
 fn a_copy_gives_the_crc_for_another_sequence_number() {
     let mut columns = Columns::new(0, 4);
-    columns.scramble(&mut random_bytes(2, 1024));
+    columns.scramble(&random_bytes(2, 1024), &mut [0; 1024]);
     let again = columns;
     assert_eq!(crcs(&again, 3), crcs(&columns, 3));
     assert_ne!(crcs(&again, 0x84), crcs(&columns, 3));
@@ -206,7 +208,7 @@ fn a_frame_of_more_than_64_rows_is_refused() {
 #[test]
 #[should_panic(expected = "data words have 4 bytes, found 3 more")]
 fn a_part_of_a_word_is_refused() {
-    Columns::new(0, 1).scramble(&mut [0; 7]);
+    Columns::new(0, 1).scramble(&[0; 7], &mut [0; 7]);
 }
 
 #[test]
@@ -242,7 +244,7 @@ proptest! {
                 let expected = data.as_chunks().0.iter().map(|word| reference.pass(Step::Scramble, Word::data(*word)));
                 let expected: Vec<u8> = expected.flat_map(|word| word.characters).collect();
                 let mut sent = data.clone();
-                sender.scramble(&mut sent);
+                sender.scramble(&data, &mut sent);
                 prop_assert_eq!(&sent, &expected);
                 receiver.descramble(&mut sent);
                 prop_assert_eq!(&sent, &data);

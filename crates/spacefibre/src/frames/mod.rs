@@ -46,10 +46,9 @@ const MAX_RECORD_WORDS: usize = 16;
 pub trait Source {
     /// Returns a bit per virtual channel that has characters to send.
     fn ready(&self) -> u32;
-    /// Writes the next characters of a channel's packet to `to`, a number of whole words, and returns how many, and the
-    /// end of the packet if it follows. Without an end it must fill `to`, or a multiple of 4 bytes; before an end it must
-    /// leave at least one byte.
-    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>);
+    /// Returns the next characters of a channel's packet, at most `max`, a multiple of 4, and the end of the packet if it
+    /// follows. Without an end there must be whole words; before an end there must be fewer than `max`.
+    fn read(&mut self, vc: u8, max: usize) -> (&[u8], Option<PacketEnd>);
     /// The link was reset: packets that were read in part are lost and must not be continued.
     fn on_reset(&mut self);
 }
@@ -293,10 +292,9 @@ impl FrameLink {
         }
         let vc = self.link.select(source.ready())?;
         let slot = self.link.next_slot();
-        let (characters, end) = source.read(vc, self.slots.data(slot, self.link.segment_limit(vc)));
-        let characters = characters as u16;
-        self.slots.store(slot, vc, characters, end);
-        let segment = self.link.admit(vc, Record::data_words(characters, end));
+        let (characters, end) = source.read(vc, 4 * self.link.segment_limit(vc) as usize);
+        let words = self.slots.store(slot, vc, characters, end);
+        let segment = self.link.admit(vc, words);
         debug_assert_eq!(segment.slot, slot);
         Some(())
     }

@@ -61,38 +61,37 @@ impl Slots {
         }
     }
 
-    /// Returns the memory for up to `words` data words of a slot.
-    pub(super) fn data(&mut self, slot: usize, words: u32) -> &mut [u8] {
-        let start = slot * self.slot_len + HEAD_LEN;
-        &mut self.bytes[start..][..4 * words as usize]
-    }
-
-    /// Encodes the characters that were written to a slot.
-    pub(super) fn store(&mut self, slot: usize, vc: u8, characters: u16, end: Option<PacketEnd>) {
+    /// Encodes the next characters of a packet, and its end if it follows, in a slot. Returns the number of data words.
+    pub(super) fn store(&mut self, slot: usize, vc: u8, characters: &[u8], end: Option<PacketEnd>) -> u32 {
         let Self { coding, slot_len, is_scrambled, .. } = *self;
         let record = &mut self.bytes[slot * slot_len..][..slot_len];
         let (head, data) = record.split_at_mut(HEAD_LEN);
-        head[..Record::HEADER_LEN].copy_from_slice(&Record::Data { characters, end }.emit());
+        let count = characters.len() as u16;
+        head[..Record::HEADER_LEN].copy_from_slice(&Record::Data { characters: count, end }.emit());
         head[Record::HEADER_LEN..].copy_from_slice(&ControlWord::StartDataFrame { vc }.emit().characters);
-        let words = Record::data_words(characters, end) as usize;
-        let data = &mut data[..4 * words];
+        let words = Record::data_words(count, end);
+        let data = &mut data[..4 * words as usize];
         let state = &mut self.slots[slot];
         *state = Slot { data_len: data.len() as u32, columns: coding.columns(vc) };
         let columns = &mut state.columns;
-        let (whole, rest) = data.split_at_mut(usize::from(characters) / 4 * 4);
+        let (whole, rest) = characters.split_at(characters.len() / 4 * 4);
+        let (to, last) = data.split_at_mut(whole.len());
         if is_scrambled {
-            columns.scramble(whole)
+            columns.scramble(whole, to);
         } else {
-            columns.checksum(whole)
+            to.copy_from_slice(whole);
+            columns.checksum(to);
         }
-        if let (Some(end), Some(last)) = (end, rest.first_chunk_mut()) {
-            end_word(last, usize::from(characters) % 4, end);
+        if let (Some(end), Some(last)) = (end, last.first_chunk_mut()) {
+            last[..rest.len()].copy_from_slice(rest);
+            end_word(last, rest.len(), end);
             if is_scrambled {
-                *last = columns.scramble_word(last_word(*last, usize::from(characters) % 4)).characters;
+                *last = columns.scramble_word(last_word(*last, rest.len())).characters;
             } else {
                 columns.checksum(last);
             }
         }
+        words
     }
 
     /// Adds the EDFs with a sequence number, and returns the record.

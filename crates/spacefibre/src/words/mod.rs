@@ -41,18 +41,17 @@
 //! use shotline_spacefibre::words::{WordConfig, WordLink};
 //! use shotline_wire::spacefibre::datagram::PacketEnd;
 //!
-//! /// Packets of virtual channel 0 to send, and what was received.
+//! /// Packets of virtual channel 0 to send, or received, and the one that is being sent.
 //! #[derive(Default)]
-//! struct Packets(Vec<Vec<u8>>);
+//! struct Packets(Vec<Vec<u8>>, Vec<u8>);
 //!
 //! impl Source for Packets {
 //!     fn ready(&self) -> u32 {
 //!         u32::from(!self.0.is_empty())
 //!     }
-//!     fn read(&mut self, _vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
-//!         let packet = self.0.pop().unwrap_or_default();
-//!         to[..packet.len()].copy_from_slice(&packet);
-//!         (packet.len(), Some(PacketEnd::Eop))
+//!     fn read(&mut self, _vc: u8, _max: usize) -> (&[u8], Option<PacketEnd>) {
+//!         self.1 = self.0.pop().unwrap_or_default();
+//!         (&self.1, Some(PacketEnd::Eop))
 //!     }
 //!     fn on_reset(&mut self) {}
 //! }
@@ -72,7 +71,7 @@
 //! let mut ends = [WordLink::new(config, &[channel])?, WordLink::new(config, &[channel])?];
 //! ends[0].start();
 //! ends[1].start_automatically();
-//! let (mut source, mut nothing, mut sink) = (Packets(vec![b"hello".to_vec()]), Packets::default(), Packets::default());
+//! let (mut source, mut nothing, mut sink) = (Packets(vec![b"hello".to_vec()], Vec::new()), Packets::default(), Packets::default());
 //! let mut words = [[None; MAX_LANES]; 2];
 //! while sink.0.is_empty() {
 //!     for lane in 0..2 {

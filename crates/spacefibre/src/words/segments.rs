@@ -11,31 +11,18 @@ pub(super) struct Segments {
     /// Maximum length of a segment, in words.
     max_words: usize,
     words: Box<[Word]>,
-    /// Characters that a source writes, before they are words.
-    characters: Box<[u8]>,
 }
 
 impl Segments {
     /// Creates slots for segments of up to `max_words` words.
     pub(super) fn new(max_words: usize) -> Self {
-        Self {
-            max_words,
-            words: vec![Word::data([0; 4]); max_words * DATA_SLOTS].into(),
-            characters: vec![0; 4 * max_words].into(),
-        }
+        Self { max_words, words: vec![Word::data([0; 4]); max_words * DATA_SLOTS].into() }
     }
 
-    /// Stores the segment that `read` writes to up to `limit` words of memory. It returns the number of characters, and
-    /// the end of the packet if it follows. Returns the length in words.
-    pub(super) fn store(
-        &mut self,
-        slot: usize,
-        limit: u32,
-        read: impl FnOnce(&mut [u8]) -> (usize, Option<PacketEnd>),
-    ) -> u32 {
-        let (len, end) = read(&mut self.characters[..4 * limit as usize]);
+    /// Stores the next characters of a packet, and its end if it follows, as a segment. Returns the length in words.
+    pub(super) fn store(&mut self, slot: usize, characters: &[u8], end: Option<PacketEnd>) -> u32 {
         let slot = &mut self.words[slot * self.max_words..][..self.max_words];
-        let (whole, rest) = self.characters[..len].as_chunks::<4>();
+        let (whole, rest) = characters.as_chunks::<4>();
         for (word, characters) in slot.iter_mut().zip(whole) {
             *word = Word::data(*characters);
         }
@@ -44,7 +31,8 @@ impl Segments {
         }
         debug_assert!(
             end.is_some() || rest.is_empty(),
-            "without an end a source writes whole words, found {len} bytes"
+            "without an end a source has whole words, found {} bytes",
+            characters.len()
         );
         (whole.len() + usize::from(end.is_some())) as u32
     }
@@ -86,16 +74,11 @@ mod tests {
             (&[1, 2, 3], PacketEnd::Eop, Word { characters: [1, 2, 3, EOP], control: 0b1000 }),
         ] {
             let bytes = [&[9; 4][..], bytes].concat();
-            let read = |to: &mut [u8]| {
-                assert_eq!(to.len(), 12);
-                to[..bytes.len()].copy_from_slice(&bytes);
-                (bytes.len(), Some(end))
-            };
-            assert_eq!(segments.store(3, 3, read), 2);
+            assert_eq!(segments.store(3, &bytes, Some(end)), 2);
             let positions = segments.range(Segment { slot: 3, vc: 0, words: 2 });
             assert_eq!(positions, 12..14);
             assert_eq!(segments.words(positions), [Word::data([9; 4]), expected]);
         }
-        assert_eq!(segments.store(3, 2, |to| (to.len(), None)), 2);
+        assert_eq!(segments.store(3, &[0; 8], None), 2);
     }
 }

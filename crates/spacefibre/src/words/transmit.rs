@@ -119,7 +119,8 @@ impl Transmitter {
                 let vc = link.select(source.ready())?;
                 // A far end may have fewer lanes, and then accepts no longer frames.
                 let limit = link.segment_limit(vc).min(FRAME_ROWS * lanes as u32);
-                let words = self.segments.store(link.next_slot(), limit, |to| source.read(vc, to));
+                let (characters, end) = source.read(vc, 4 * limit as usize);
+                let words = self.segments.store(link.next_slot(), characters, end);
                 link.admit(vc, words)
             }
         };

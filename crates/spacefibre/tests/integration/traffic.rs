@@ -13,6 +13,8 @@ pub struct Traffic {
     offsets: Vec<usize>,
     /// Packets that were lost by a link reset, for each channel.
     pub cut: u64,
+    /// The packet that was read last.
+    read: Vec<u8>,
 }
 
 /// Contents of packet `number` of a channel: its number, then random bytes.
@@ -31,7 +33,7 @@ impl Traffic {
             (0..count).map(|number| packet(vc, number, random.below(max_len) as usize)).collect()
         };
         let packets: Vec<_> = (0..vcs).map(|vc| channel(vc, random)).collect();
-        Self { offsets: vec![0; packets.len()], packets, cut: 0 }
+        Self { offsets: vec![0; packets.len()], packets, cut: 0, read: Vec::new() }
     }
     pub fn is_done(&self) -> bool {
         self.packets.iter().all(VecDeque::is_empty)
@@ -42,20 +44,17 @@ impl Source for Traffic {
     fn ready(&self) -> u32 {
         self.packets.iter().enumerate().map(|(vc, queue)| u32::from(!queue.is_empty()) << vc).sum()
     }
-    fn read(&mut self, vc: u8, to: &mut [u8]) -> (usize, Option<PacketEnd>) {
+    fn read(&mut self, vc: u8, max: usize) -> (&[u8], Option<PacketEnd>) {
         let queue = &mut self.packets[usize::from(vc)];
         let offset = &mut self.offsets[usize::from(vc)];
-        let rest = &queue[0][*offset..];
-        if rest.len() < to.len() {
-            let len = rest.len();
-            to[..len].copy_from_slice(rest);
-            queue.pop_front();
+        let start = *offset;
+        if queue[0].len() - start < max {
             *offset = 0;
-            return (len, Some(PacketEnd::Eop));
+            self.read = queue.pop_front().unwrap_or_default();
+            return (&self.read[start..], Some(PacketEnd::Eop));
         }
-        to.copy_from_slice(&rest[..to.len()]);
-        *offset += to.len();
-        (to.len(), None)
+        *offset += max;
+        (&queue[0][start..*offset], None)
     }
     fn on_reset(&mut self) {
         for (queue, offset) in self.packets.iter_mut().zip(&mut self.offsets) {

@@ -1,7 +1,7 @@
 //! One link to a far end, with its carrier and the packets that wait for it.
 
 use super::counters::SpaceFibreCounters;
-use super::receive::{Assemblies, MAX_DATA, PacketSink};
+use super::receive::{Assemblies, PacketSink};
 use super::transmit::Queues;
 use crate::endpoint::Core;
 use crate::engine::Nanos;
@@ -9,7 +9,6 @@ use shotline_memory::Regions;
 use shotline_spacefibre::frames::{FrameLink, Output};
 use shotline_transport::IoError;
 use shotline_transport::carrier::Carrier;
-use shotline_wire::spacefibre::rdma::{Command, DATA_CRC_LEN};
 use std::net::SocketAddr;
 
 /// Maximum number of datagrams sent before datagrams are received again.
@@ -25,11 +24,6 @@ const POLLS_BEFORE_SLEEP: u32 = 32;
 const DATAGRAM_FRAMES: usize = 8;
 /// Datagrams that are passed to the carrier at once: over UDP by one system call.
 const DATAGRAMS_PER_FLUSH: usize = 2;
-/// Time after which packets are taken from the engines although the link has no space for a whole one: their timeouts
-/// begin when they are taken.
-const MAX_WAIT: Nanos = 10_000_000;
-/// Length of the longest packet in bytes.
-const MAX_PACKET: u32 = Command::LEN as u32 + MAX_DATA + DATA_CRC_LEN as u32;
 
 /// A link and its carrier.
 pub(super) struct Link<C> {
@@ -38,12 +32,8 @@ pub(super) struct Link<C> {
     queues: Queues,
     assemblies: Assemblies,
     pub(super) peer: SocketAddr,
-    /// Data frames of the longest packet.
-    packet_frames: usize,
     /// Maximum length of a datagram that is sent, in bytes.
     datagram_bytes: usize,
-    /// Time since which the link has no space for a whole packet, or at which one was taken nevertheless.
-    full_since: Option<Nanos>,
     /// Number of connected queue pairs.
     pub(super) users: usize,
     /// The carrier reports that its far end has gone. Requests end by their timeouts.
@@ -62,16 +52,13 @@ impl<C: Carrier> Link<C> {
         (first_queue, vcs): (u32, usize),
         regions: Regions,
     ) -> Self {
-        let frame_bytes = 4 * frames.max_segment();
         Self {
             datagram_bytes: FrameLink::datagram_bytes(frames.lanes(), DATAGRAM_FRAMES),
-            packet_frames: (MAX_PACKET.div_ceil(frame_bytes)) as usize,
             carrier,
             frames,
             queues: Queues::new(first_queue, vcs, regions),
             assemblies: Assemblies::new(vcs),
             peer,
-            full_since: None,
             users: 0,
             is_disconnected: false,
             idle_calls: 0,
@@ -85,8 +72,7 @@ impl<C: Carrier> Link<C> {
     /// Sends datagrams until there is nothing to send or the carrier is full. Returns `true` if it sent any.
     pub(super) fn transmit(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
         let sent = self.send_datagrams(core);
-        // Also after an error: the application may reuse its memory as soon as its requests fail.
-        self.queues.settle(core.now());
+        self.queues.discard_late(core.now());
         let (packets, discarded) = self.queues.take_counts();
         counters.packets_out += packets;
         counters.packets_discarded += discarded;
@@ -99,9 +85,8 @@ impl<C: Carrier> Link<C> {
     fn send_datagrams(&mut self, core: &mut Core) -> Result<bool, IoError> {
         let mut any = false;
         for index in 0..MAX_SENT {
-            let packets = self.packets_to_take(core.now());
             let Self { carrier, frames, queues, .. } = self;
-            queues.fill(core, packets);
+            queues.fill(core);
             let limit = self.datagram_bytes.min(carrier.remaining());
             if self.is_disconnected || limit == 0 {
                 break;
@@ -116,25 +101,6 @@ impl<C: Carrier> Link<C> {
             }
         }
         Ok(any)
-    }
-
-    /// Returns the number of packets to take from each send queue. What the link does not accept in the same call must be
-    /// copied, so a single channel takes only whole packets. Several channels have a packet ready always, because the
-    /// quality of service chooses among those that are ready.
-    fn packets_to_take(&mut self, now: Nanos) -> usize {
-        match self.frames.free_segments() / self.packet_frames {
-            0 if self.queues.has_several() => 1,
-            0 => {
-                let since = self.full_since.get_or_insert(now);
-                let is_late = now - *since >= MAX_WAIT;
-                *since = if is_late { now } else { *since };
-                is_late.into()
-            }
-            packets => {
-                self.full_since = None;
-                packets
-            }
-        }
     }
 
     /// Receives datagrams and passes their packets to queue pairs. Returns `true` if there may be more to do at once.
@@ -179,8 +145,7 @@ impl<C: Carrier> Link<C> {
     /// Returns the time of the next call that is necessary although nothing arrives.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let link = (!self.is_disconnected).then(|| self.frames.deadline());
-        let full = self.full_since.map(|since| since + MAX_WAIT);
-        link.into_iter().chain(self.queues.deadline()).chain(full).min()
+        link.into_iter().chain(self.queues.deadline()).min()
     }
 }
 

@@ -24,40 +24,41 @@ pub(super) fn is_supported() -> bool {
 /// The kernels, for processors of which [`is_supported`] returns `true`.
 pub(super) const FORM: Form = Form {
     name: "avx512",
-    scramble: |words, rows, states| {
+    scramble: |words, to, rows, states| {
         rows.check(words);
-        // SAFETY: the features were detected, and `check` has compared the words with the rows.
-        unsafe { all_lanes::<SCRAMBLE>(words.as_mut_ptr(), rows, states) }
+        rows.check(to);
+        // SAFETY: the features were detected, and `check` has compared both slices with the rows.
+        unsafe { all_lanes::<SCRAMBLE>(words.as_ptr(), to.as_mut_ptr(), rows, states) }
     },
     descramble: |words, rows, states| {
         rows.check(words);
         // SAFETY: as above.
-        unsafe { all_lanes::<DESCRAMBLE>(words.as_mut_ptr(), rows, states) }
+        unsafe { all_lanes::<DESCRAMBLE>(words.as_ptr(), words.as_mut_ptr(), rows, states) }
     },
     checksum: |words, rows, states| {
         rows.check(words);
         // SAFETY: as above. This step does not write.
-        unsafe { all_lanes::<CHECKSUM>(words.as_ptr().cast_mut(), rows, states) }
+        unsafe { all_lanes::<CHECKSUM>(words.as_ptr(), std::ptr::null_mut(), rows, states) }
     },
 };
 
 /// # Safety
-/// The words of `rows`, which are in a frame, are at `data`. No other reference to them is
-/// used, unless `STEP` is `CHECKSUM`.
+/// The words of `rows`, which are in a frame, are at `data`. Unless `STEP` is `CHECKSUM`, there is space for as many at
+/// `to`, which is the same or does not overlap, and no other reference to it is used.
 #[target_feature(enable = "avx512bw,avx512vl,vpclmulqdq")]
-unsafe fn all_lanes<const STEP: u8>(data: *mut [u8; 4], rows: Rows, states: &mut States) {
+unsafe fn all_lanes<const STEP: u8>(data: *const [u8; 4], to: *mut [u8; 4], rows: Rows, states: &mut States) {
     // SAFETY: as required of the caller.
     unsafe {
         match rows.lanes {
-            1 => narrow::<STEP, 1>(data, rows, states),
-            2 => narrow::<STEP, 2>(data, rows, states),
-            3 => narrow::<STEP, 3>(data, rows, states),
-            4 => narrow::<STEP, 4>(data, rows, states),
-            5 => narrow::<STEP, 5>(data, rows, states),
-            6 => narrow::<STEP, 6>(data, rows, states),
-            7 => narrow::<STEP, 7>(data, rows, states),
-            8 => narrow::<STEP, 8>(data, rows, states),
-            _ => wide::<STEP>(data, rows, states),
+            1 => narrow::<STEP, 1>(data, to, rows, states),
+            2 => narrow::<STEP, 2>(data, to, rows, states),
+            3 => narrow::<STEP, 3>(data, to, rows, states),
+            4 => narrow::<STEP, 4>(data, to, rows, states),
+            5 => narrow::<STEP, 5>(data, to, rows, states),
+            6 => narrow::<STEP, 6>(data, to, rows, states),
+            7 => narrow::<STEP, 7>(data, to, rows, states),
+            8 => narrow::<STEP, 8>(data, to, rows, states),
+            _ => wide::<STEP>(data, to, rows, states),
         }
     }
 }
@@ -104,7 +105,12 @@ impl Layout {
 /// As for [`all_lanes`], and `LANES` is the number of lanes, up to 8.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512vl,vpclmulqdq")]
-unsafe fn narrow<const STEP: u8, const LANES: usize>(data: *mut [u8; 4], rows: Rows, states: &mut States) {
+unsafe fn narrow<const STEP: u8, const LANES: usize>(
+    data: *const [u8; 4],
+    to: *mut [u8; 4],
+    rows: Rows,
+    states: &mut States,
+) {
     let layout = const { &Layout::new(LANES) };
     let stride = layout.rows * LANES;
     let count = usize::from(rows.count).div_ceil(layout.rows);
@@ -116,7 +122,7 @@ unsafe fn narrow<const STEP: u8, const LANES: usize>(data: *mut [u8; 4], rows: R
     let first_row = ((1 << LANES) - 1) << (missing * LANES);
     let mut seed = _mm512_maskz_expand_epi32(first_row, _mm512_zextsi256_si512(_mm256_cvtepu16_epi32(old)));
 
-    let mut data = data.wrapping_sub(missing * LANES);
+    let (mut data, mut to) = (data.wrapping_sub(missing * LANES), to.wrapping_sub(missing * LANES));
     let mut keys = KEYS.as_ptr().wrapping_add(PADDING + usize::from(rows.first) - missing);
     let mut factors = FACTORS.as_ptr().wrapping_add(MAX_PAIRS - count * layout.rows / 2);
     let mut mask = __mmask16::MAX << (missing * LANES);
@@ -128,8 +134,8 @@ unsafe fn narrow<const STEP: u8, const LANES: usize>(data: *mut [u8; 4], rows: R
     let mut next = unsafe { _mm512_maskz_loadu_epi32(mask, data.cast()) };
     let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
     for left in (0..count).rev() {
-        let (words, place) = (next, data);
-        data = data.wrapping_add(stride);
+        let (words, place) = (next, to);
+        (data, to) = (data.wrapping_add(stride), to.wrapping_add(stride));
         let next_mask = if left > 1 { __mmask16::MAX } else { layout.used };
         if left > 0 {
             // SAFETY: as above, for the next vector.
@@ -178,7 +184,7 @@ unsafe fn narrow<const STEP: u8, const LANES: usize>(data: *mut [u8; 4], rows: R
 /// As for [`all_lanes`].
 #[inline]
 #[target_feature(enable = "avx512bw,avx512vl,vpclmulqdq")]
-unsafe fn wide<const STEP: u8>(data: *mut [u8; 4], rows: Rows, states: &mut States) {
+unsafe fn wide<const STEP: u8>(data: *const [u8; 4], to: *mut [u8; 4], rows: Rows, states: &mut States) {
     let lanes = usize::from(rows.lanes);
     let count = usize::from(rows.count);
     let used = __mmask16::MAX >> (WORDS - lanes);
@@ -201,7 +207,7 @@ unsafe fn wide<const STEP: u8>(data: *mut [u8; 4], rows: Rows, states: &mut Stat
         let changed = _mm512_xor_si512(words, key);
         if STEP != CHECKSUM {
             // SAFETY: as for the load of these words.
-            unsafe { _mm512_mask_storeu_epi32(data.wrapping_add(row * lanes).cast(), mask(row), changed) };
+            unsafe { _mm512_mask_storeu_epi32(to.wrapping_add(row * lanes).cast(), mask(row), changed) };
         }
         if STEP == SCRAMBLE { changed } else { words }
     };

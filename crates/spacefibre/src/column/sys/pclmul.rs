@@ -13,13 +13,14 @@ pub(super) fn is_supported() -> bool {
 /// The kernels, for processors of which [`is_supported`] returns `true`.
 pub(super) const FORM: Form = Form {
     name: "pclmulqdq",
-    scramble: |words, rows, states| {
+    scramble: |words, to, rows, states| {
         rows.check(words);
+        rows.check(to);
         let (odd, even) = split_odd(rows);
-        let (first, words) = words.split_at_mut(odd);
-        plain::scramble(first, rows.lanes.into(), rows.first.into(), states);
-        // SAFETY: the features were detected, and `check` has compared the words with the rows.
-        unsafe { all_lanes::<SCRAMBLE>(words.as_mut_ptr(), even, states) }
+        let ((first, words), (first_to, to)) = (words.split_at(odd), to.split_at_mut(odd));
+        plain::scramble((first, first_to), rows.lanes.into(), rows.first.into(), states);
+        // SAFETY: the features were detected, and `check` has compared both slices with the rows.
+        unsafe { all_lanes::<SCRAMBLE>(words.as_ptr(), to.as_mut_ptr(), even, states) }
     },
     descramble: |words, rows, states| {
         rows.check(words);
@@ -27,7 +28,7 @@ pub(super) const FORM: Form = Form {
         let (first, words) = words.split_at_mut(odd);
         plain::descramble(first, rows.lanes.into(), rows.first.into(), states);
         // SAFETY: as above.
-        unsafe { all_lanes::<DESCRAMBLE>(words.as_mut_ptr(), even, states) }
+        unsafe { all_lanes::<DESCRAMBLE>(words.as_ptr(), words.as_mut_ptr(), even, states) }
     },
     checksum: |words, rows, states| {
         rows.check(words);
@@ -35,7 +36,7 @@ pub(super) const FORM: Form = Form {
         let (first, words) = words.split_at(odd);
         plain::checksum(first, rows.lanes.into(), rows.first.into(), states);
         // SAFETY: as above. This step does not write.
-        unsafe { all_lanes::<CHECKSUM>(words.as_ptr().cast_mut(), even, states) }
+        unsafe { all_lanes::<CHECKSUM>(words.as_ptr(), std::ptr::null_mut(), even, states) }
     },
 };
 
@@ -46,10 +47,10 @@ fn split_odd(rows: Rows) -> (usize, Rows) {
 }
 
 /// # Safety
-/// The words of `rows`, which are even in number and in a frame, are at `data`. No other reference to them is
-/// used, unless `STEP` is `CHECKSUM`.
+/// The words of `rows`, which are even in number and in a frame, are at `data`. Unless `STEP` is `CHECKSUM`, there is
+/// space for as many at `to`, which is the same or does not overlap, and no other reference to it is used.
 #[target_feature(enable = "pclmulqdq,avx")]
-unsafe fn all_lanes<const STEP: u8>(data: *mut [u8; 4], rows: Rows, states: &mut States) {
+unsafe fn all_lanes<const STEP: u8>(data: *const [u8; 4], to: *mut [u8; 4], rows: Rows, states: &mut States) {
     if rows.count == 0 {
         return;
     }
@@ -58,27 +59,32 @@ unsafe fn all_lanes<const STEP: u8>(data: *mut [u8; 4], rows: Rows, states: &mut
     let (twos, ones) = rest.as_chunks_mut();
     for states in fours {
         // SAFETY: as required of the caller; `lane` and the following ones, as many as `states`, are lanes of the rows.
-        unsafe { some_lanes::<STEP, 4>(data.add(lane), rows, states) };
+        unsafe { some_lanes::<STEP, 4>(data.add(lane), to.wrapping_add(lane), rows, states) };
         lane += 4;
     }
     for states in twos {
         // SAFETY: as above.
-        unsafe { some_lanes::<STEP, 2>(data.add(lane), rows, states) };
+        unsafe { some_lanes::<STEP, 2>(data.add(lane), to.wrapping_add(lane), rows, states) };
         lane += 2;
     }
     for state in ones {
         // SAFETY: as above.
-        unsafe { some_lanes::<STEP, 1>(data.add(lane), rows, std::array::from_mut(state)) };
+        unsafe { some_lanes::<STEP, 1>(data.add(lane), to.wrapping_add(lane), rows, std::array::from_mut(state)) };
     }
 }
 
 /// Processes `N` lanes: 1, 2 or 4.
 ///
 /// # Safety
-/// As for [`all_lanes`], but `data` is the word of the first of the lanes in the first row.
+/// As for [`all_lanes`], but `data` and `to` are at the word of the first of the lanes in the first row.
 #[inline]
 #[target_feature(enable = "pclmulqdq,avx")]
-unsafe fn some_lanes<const STEP: u8, const N: usize>(mut data: *mut [u8; 4], rows: Rows, states: &mut [u16; N]) {
+unsafe fn some_lanes<const STEP: u8, const N: usize>(
+    mut data: *const [u8; 4],
+    mut to: *mut [u8; 4],
+    rows: Rows,
+    states: &mut [u16; N],
+) {
     let pairs = usize::from(rows.count / 2);
     let stride = usize::from(rows.lanes);
     // The state is added to the first 16 bits of a lane.
@@ -87,8 +93,10 @@ unsafe fn some_lanes<const STEP: u8, const N: usize>(mut data: *mut [u8; 4], row
     let (keys, _) = SPREAD_KEYS[usize::from(rows.first)..].as_chunks::<2>();
     for (factor, [key_a, key_b]) in FACTORS[MAX_PAIRS - pairs..].iter().zip(keys) {
         // SAFETY: there are as many factors as pairs of rows, so these are words of the rows.
-        let (a, b) = unsafe { (step::<STEP, N>(data, key_a), step::<STEP, N>(data.add(stride), key_b)) };
-        data = data.wrapping_add(2 * stride);
+        let (a, b) = unsafe {
+            (step::<STEP, N>(data, to, key_a), step::<STEP, N>(data.add(stride), to.wrapping_add(stride), key_b))
+        };
+        (data, to) = (data.wrapping_add(2 * stride), to.wrapping_add(2 * stride));
         let a = _mm_xor_si128(a, seed);
         seed = _mm_setzero_si128();
         let factor = _mm_cvtsi64_si128(factor.cast_signed());
@@ -122,10 +130,11 @@ fn load_states<const N: usize>(states: &[u16; N]) -> __m128i {
 /// Loads `N` words of a row, scrambles or descrambles them, and returns those that the CRC covers.
 ///
 /// # Safety
-/// The words are at `data`. No other reference to them is used, unless `STEP` is `CHECKSUM`.
+/// The words are at `data`. Unless `STEP` is `CHECKSUM`, there is space for them at `to`, and no other reference to it is
+/// used.
 #[inline]
 #[target_feature(enable = "avx")]
-unsafe fn step<const STEP: u8, const N: usize>(data: *mut [u8; 4], key: &[u32; 4]) -> __m128i {
+unsafe fn step<const STEP: u8, const N: usize>(data: *const [u8; 4], to: *mut [u8; 4], key: &[u32; 4]) -> __m128i {
     // SAFETY: an unaligned load of 4 N bytes.
     let words = unsafe {
         match N {
@@ -142,9 +151,9 @@ unsafe fn step<const STEP: u8, const N: usize>(data: *mut [u8; 4], key: &[u32; 4
     // SAFETY: an unaligned store of 4 N bytes.
     unsafe {
         match N {
-            4 => _mm_storeu_si128(data.cast(), changed),
-            2 => _mm_storel_epi64(data.cast(), changed),
-            _ => _mm_storeu_si32(data.cast(), changed),
+            4 => _mm_storeu_si128(to.cast(), changed),
+            2 => _mm_storel_epi64(to.cast(), changed),
+            _ => _mm_storeu_si32(to.cast(), changed),
         }
     }
     if STEP == SCRAMBLE { changed } else { words }

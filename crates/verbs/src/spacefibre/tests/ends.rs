@@ -246,8 +246,8 @@ impl Source for Nothing {
     fn ready(&self) -> u32 {
         0
     }
-    fn read(&mut self, _vc: u8, _to: &mut [u8]) -> (usize, Option<PacketEnd>) {
-        (0, Some(PacketEnd::Eep))
+    fn read(&mut self, _vc: u8, _max: usize) -> (&[u8], Option<PacketEnd>) {
+        (&[], Some(PacketEnd::Eep))
     }
     fn on_reset(&mut self) {}
 }

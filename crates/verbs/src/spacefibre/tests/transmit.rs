@@ -40,10 +40,15 @@ impl Sender {
         self.node.post(self.qps[usize::from(vc)], 1, Operation::Write(to), &elements);
     }
 
-    /// Posts WRITEs on a channel and passes them to the queues.
+    /// Takes packets of posted requests.
+    fn take(&mut self) {
+        self.queues.fill(&mut self.node.endpoint.core);
+    }
+
+    /// Posts WRITEs on a channel and takes their packets.
     fn fill(&mut self, vc: u8, count: usize) {
         (0..count).for_each(|_| self.post(vc));
-        self.queues.fill(&mut self.node.endpoint.core, count);
+        self.take();
     }
 
     /// Returns the packet of the WRITE with this sequence number, of memory as it was at first.
@@ -60,25 +65,23 @@ impl Sender {
         let mut all = Vec::new();
         loop {
             assert!(self.queues.ready() & 1 << vc != 0, "more is ready after {} bytes", all.len());
-            let mut piece = vec![0xEE; size];
-            let (count, end) = self.queues.read(vc, &mut piece);
-            assert!(piece[count..].iter().all(|byte| *byte == 0xEE), "not more than {count} bytes are written");
-            all.extend(&piece[..count]);
+            let (piece, end) = self.queues.read(vc, size);
+            all.extend(piece);
             match end {
                 Some(end) => {
-                    assert!(end == PacketEnd::Eop && count < size, "an end needs a character");
+                    assert!(end == PacketEnd::Eop && piece.len() < size, "an end needs a character");
                     return all;
                 }
-                None => assert_eq!(count, size, "without an end all is filled"),
+                None => assert_eq!(piece.len(), size, "without an end there are as many as asked for"),
             }
         }
     }
 
     /// Reads the first `count` bytes, which do not end the packet.
     fn begin(&mut self, vc: u8, count: usize) -> Vec<u8> {
-        let mut bytes = vec![0; count];
-        assert_eq!(self.queues.read(vc, &mut bytes), (count, None));
-        bytes
+        let (bytes, end) = self.queues.read(vc, count);
+        assert_eq!((bytes.len(), end), (count, None));
+        bytes.to_vec()
     }
 
     fn is_ready(&self, vc: u8) -> bool {
@@ -112,7 +115,7 @@ fn packet_without_data_has_no_data_crc() {
     sender.node.post(sender.qps[0], 1, Operation::Read(Remote { address: 0, rkey: 9 }), &[element]);
     let empty = SendWr::new(2, Operation::Send, Data::Inline(&[]));
     sender.node.endpoint.post_send(sender.qps[0], &[empty]).unwrap();
-    sender.queues.fill(&mut sender.node.endpoint.core, 8);
+    sender.take();
     let new = |operation, psn| Command { reply_requested: true, ..Command::new(operation, PEER_QP, psn) };
     let read = Command { key: 9, operation_len: 100, ..new(Op::Read, 0) };
     assert_eq!(sender.read(0, 40), packet(&Header::Command(read), &[]));
@@ -127,7 +130,6 @@ fn waiting_packets_do_not_change_with_memory() {
         let expected = [sender.expected(0), sender.expected(1)];
         sender.fill(0, 2);
         let mut first = if read_before > 0 { sender.begin(0, read_before) } else { Vec::new() };
-        sender.queues.settle(0);
         sender.node.region.write(0, &[0xFF; 1000]);
         first.extend(sender.read(0, 8));
         assert_eq!([first, sender.read(0, 8)], expected, "{read_before} bytes were read before");
@@ -137,53 +139,83 @@ fn waiting_packets_do_not_change_with_memory() {
 }
 
 #[test]
-fn buffers_of_waiting_packets_are_used_again() {
+fn buffers_of_longer_packets_are_used_again() {
     let mut sender = Sender::new();
     for round in 0..20 {
-        let (psn, now) = (2 * round as u32, 10 * round);
+        let psn = 3 * round;
+        let element = sender.node.element(0, 1000 - round);
+        sender.node.post(sender.qps[0], 1, Operation::Send, &[element]);
         sender.fill(0, 2);
-        let expected = [sender.expected(psn), sender.expected(psn + 1)];
-        sender.queues.settle(now);
-        let first = sender.read(0, 16);
-        sender.queues.settle(now + 1);
-        assert_eq!([first, sender.read(0, 4)], expected, "round {round}");
+        assert_eq!(sender.read(0, 64).len(), Command::LEN + 1000 - round as usize + 4);
+        let expected = [sender.expected(psn + 1), sender.expected(psn + 2)];
+        assert_eq!([sender.read(0, 16), sender.read(0, 4)], expected, "round {round}");
         assert!(!sender.is_ready(0));
     }
+}
+
+#[test]
+fn few_packets_are_taken_before_they_are_read() {
+    let mut sender = Sender::new();
+    let element = sender.node.element(0, SEGMENT.bytes());
+    (0..20).for_each(|_| sender.node.post(sender.qps[0], 1, Operation::Send, &[element]));
+    sender.take();
+    sender.take();
+    let mut count = 0;
+    while sender.is_ready(0) {
+        sender.read(0, 1024);
+        count += 1;
+    }
+    assert!((1..=3).contains(&count), "{count} packets were taken");
+    sender.take();
+    assert!(sender.is_ready(0), "the others were left to the engine");
 }
 
 #[test]
 fn packets_that_wait_too_long_are_discarded() {
     let mut sender = Sender::new();
     sender.fill(0, 3);
-    sender.queues.settle(1000);
+    sender.queues.discard_late(1000);
     let deadline = sender.queues.deadline().unwrap();
-    sender.queues.settle(deadline - 1);
+    sender.queues.discard_late(deadline - 1);
     assert_eq!((sender.is_ready(0), sender.queues.take_counts()), (true, (0, 0)));
-    sender.queues.settle(deadline);
+    sender.queues.discard_late(deadline);
     assert_eq!((sender.is_ready(0), sender.queues.take_counts()), (false, (0, 3)));
     assert_eq!(sender.queues.deadline(), None);
     // Packets that are posted later have their own time.
     sender.fill(0, 1);
-    sender.queues.settle(deadline);
+    sender.queues.discard_late(deadline);
     assert_eq!(sender.queues.deadline(), Some(2 * deadline - 1000));
     let expected = sender.expected(3);
     assert_eq!(sender.read(0, 16), expected);
 }
 
 #[test]
+fn channel_that_sends_slowly_loses_no_packets() {
+    let mut sender = Sender::new();
+    sender.fill(0, 4);
+    sender.queues.discard_late(0);
+    let timeout = sender.queues.deadline().unwrap();
+    for psn in 0..4 {
+        let now = u64::from(psn) * (timeout - 1);
+        sender.queues.discard_late(now);
+        let expected = sender.expected(psn);
+        assert_eq!(sender.read(0, 16), expected);
+        sender.queues.discard_late(now);
+    }
+    assert_eq!((sender.queues.deadline(), sender.queues.take_counts()), (None, (4, 0)));
+}
+
+#[test]
 fn packet_read_in_part_is_not_discarded() {
-    for (is_stored, count) in [(false, 4), (true, 4), (false, 80), (true, 80)] {
+    for count in [4, 80] {
         let mut sender = Sender::new();
         sender.fill(0, 3);
-        if is_stored {
-            sender.queues.settle(0);
-        }
         let mut first = sender.begin(0, count);
-        sender.queues.settle(0);
+        sender.queues.discard_late(0);
         let deadline = sender.queues.deadline().unwrap();
-        sender.queues.settle(deadline);
+        sender.queues.discard_late(deadline);
         assert_eq!(sender.queues.take_counts(), (0, 2));
-        sender.queues.settle(10 * deadline);
+        sender.queues.discard_late(10 * deadline);
         assert_eq!((sender.queues.deadline(), sender.queues.take_counts()), (None, (0, 0)));
         first.extend(sender.read(0, 4));
         assert_eq!(first, sender.expected(0));
@@ -196,22 +228,19 @@ fn packets_behind_one_read_in_part_are_taken_and_discarded() {
     let mut sender = Sender::new();
     sender.fill(0, 3);
     let mut first = sender.begin(0, 8);
-    sender.queues.settle(0);
+    sender.queues.discard_late(0);
     let timeout = sender.queues.deadline().unwrap();
-    // Not yet: the others still wait.
-    sender.fill(0, 1);
-    sender.queues.settle(timeout);
+    sender.queues.discard_late(timeout);
     assert_eq!(sender.queues.take_counts(), (0, 2));
     for round in 5..8 {
-        sender.queues.fill(&mut sender.node.endpoint.core, 1);
-        sender.queues.settle(round * timeout);
+        sender.fill(0, 1);
+        sender.queues.discard_late(round * timeout);
         assert_eq!(sender.queues.deadline(), Some((round + 1) * timeout));
-        sender.queues.settle((round + 1) * timeout);
+        sender.queues.discard_late((round + 1) * timeout);
         assert_eq!((sender.queues.deadline(), sender.queues.take_counts()), (None, (0, 1)));
-        sender.post(0);
     }
-    sender.queues.fill(&mut sender.node.endpoint.core, 1);
-    sender.queues.settle(9 * timeout);
+    sender.fill(0, 1);
+    sender.queues.discard_late(9 * timeout);
     first.extend(sender.read(0, 4));
     let expected = [sender.expected(0), sender.expected(6)];
     assert_eq!([first, sender.read(0, 4)], expected);
@@ -220,40 +249,23 @@ fn packets_behind_one_read_in_part_are_taken_and_discarded() {
 
 #[test]
 fn reset_cuts_only_packets_read_in_part() {
-    for is_stored in [false, true] {
-        let mut sender = Sender::new();
-        (0..VCS).for_each(|_| sender.post(1));
-        sender.fill(0, 3);
-        if is_stored {
-            sender.queues.settle(0);
-        }
-        sender.begin(0, 8);
-        sender.queues.on_reset();
-        sender.queues.on_reset();
-        let mut expected = sender.expected(1);
-        assert_eq!(sender.read(0, 12), expected, "stored: {is_stored}");
-        // All of the packet but its end.
-        sender.begin(0, LEN / 4 * 4);
-        sender.queues.on_reset();
-        assert!(!sender.is_ready(0) && sender.is_ready(1));
-        for psn in 0..2 {
-            expected = sender.expected(psn);
-            assert_eq!(sender.read(1, 12), expected, "another channel, stored: {is_stored}");
-        }
-        assert_eq!((sender.queues.ready(), sender.queues.take_counts()), (0, (3, 0)));
-    }
-}
-
-#[test]
-fn reset_cuts_a_packet_that_was_copied_in_part() {
     let mut sender = Sender::new();
-    sender.fill(0, 2);
+    (0..VCS).for_each(|_| sender.post(1));
+    sender.fill(0, 3);
     sender.begin(0, 8);
-    sender.queues.settle(0);
     sender.queues.on_reset();
-    let expected = sender.expected(1);
+    sender.queues.on_reset();
+    let mut expected = sender.expected(1);
     assert_eq!(sender.read(0, 12), expected);
-    assert_eq!(sender.queues.ready(), 0);
+    // All of the packet but its end.
+    sender.begin(0, LEN / 4 * 4);
+    sender.queues.on_reset();
+    assert!(!sender.is_ready(0) && sender.is_ready(1));
+    for psn in 0..2 {
+        expected = sender.expected(psn);
+        assert_eq!(sender.read(1, 12), expected, "another channel");
+    }
+    assert_eq!((sender.queues.ready(), sender.queues.take_counts()), (0, (3, 0)));
 }
 
 #[test]
@@ -262,8 +274,6 @@ fn channel_that_waits_does_not_stop_another_one() {
     sender.fill(0, 1);
     let begun = sender.begin(0, 8);
     for psn in 0..10 {
-        sender.queues.settle(0);
-        // Refills channel 1 only: the packets of channel 0 still wait, in order.
         sender.post(0);
         sender.fill(1, 1);
         let expected = sender.expected(psn);
@@ -271,7 +281,6 @@ fn channel_that_waits_does_not_stop_another_one() {
     }
     let rest = [begun, sender.read(0, 16)].concat();
     assert_eq!(rest, sender.expected(0));
-    sender.queues.fill(&mut sender.node.endpoint.core, 10);
     for psn in 1..=10 {
         let expected = sender.expected(psn);
         assert_eq!(sender.read(0, 16), expected);
@@ -286,9 +295,8 @@ fn only_ends_are_left_of_packets_that_were_read_whole() {
     let element = sender.node.element(0, 4);
     // 48 bytes: the last word is full, so the end is in a word of its own.
     sender.node.post(sender.qps[1], 1, Operation::Send, &[element]);
-    sender.queues.fill(&mut sender.node.endpoint.core, 1);
+    sender.take();
     sender.begin(1, Command::LEN + 8);
-    sender.queues.settle(0);
-    assert_eq!(sender.queues.read(1, &mut [0; 4]), (0, EOP));
+    assert_eq!(sender.queues.read(1, 4), (&[][..], EOP));
     assert_eq!(sender.queues.ready(), 1);
 }
