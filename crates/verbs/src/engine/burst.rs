@@ -31,6 +31,8 @@ pub struct OutgoingPacket {
     pub to: SocketAddr,
     /// The part of its operation. For responses, acknowledgements and congestion notifications the default.
     pub part: Part,
+    /// Message sequence number of a response, also of one whose opcode has no header for it; 0 in other packets.
+    pub msn: u32,
     /// It is a retransmission. The receiver may have dropped the first transmission because the application changed the
     /// payload after its ICRC was computed, so the endpoint must copy the payload before it computes this ICRC.
     pub is_retransmission: bool,
@@ -46,9 +48,14 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Adds a response, an acknowledgement or a congestion notification with a payload gathered from `elements`.
+    /// Adds a congestion notification.
     #[inline]
-    pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
+    pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>) {
+        self.push_response(to, header, 0, &[]);
+    }
+    /// Adds a response or an acknowledgement with a payload gathered from `elements`.
+    #[inline]
+    pub fn push_response(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, msn: u32, elements: &[Sge]) {
         let start = self.gather.len() as u32;
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
         self.packets.push(OutgoingPacket {
@@ -56,6 +63,7 @@ impl Burst {
             elements: (start, self.gather.len() as u32 - start),
             to,
             part: Part::default(),
+            msn,
             is_retransmission: false,
         });
     }
@@ -79,6 +87,7 @@ impl Burst {
             elements: (start, self.gather.len() as u32 - start),
             to,
             part,
+            msn: 0,
             is_retransmission: false,
         });
     }

@@ -40,7 +40,7 @@ impl Flow {
     /// Adds the pending CNP, if there is one.
     pub fn push_cnp(&mut self, burst: &mut Burst, common: &Common, counters: &mut QpCounters) {
         if let (true, Some((to, qp))) = (std::mem::take(&mut self.cnp_pending), common.peer) {
-            burst.push(to, notification(qp), &[]);
+            burst.push(to, notification(qp));
             counters.cnps_out += 1;
         }
     }

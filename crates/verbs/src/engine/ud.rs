@@ -162,7 +162,7 @@ impl Ud {
         if burst.len() < end
             && let Some((to, qp)) = self.pending_cnp.take()
         {
-            burst.push(to, notification(qp), &[]);
+            burst.push(to, notification(qp));
             ctx.counters.cnps_out += 1;
         }
         while burst.len() < end && self.has_work() {

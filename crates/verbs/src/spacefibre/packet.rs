@@ -38,7 +38,7 @@ pub(super) fn encode(packet: &OutgoingPacket, len: u32) -> Option<Encoded> {
         let command = command(operation, &bth, &extensions, packet.part, payload, &mut inline)?;
         extend(&mut head, &command.emit());
     } else {
-        extend(&mut head, &reply(&bth, &extensions, payload, &mut inline)?.emit());
+        extend(&mut head, &reply(&bth, &extensions, packet.msn, payload, &mut inline)?.emit());
     }
     extend(&mut head, &inline);
     Some(Encoded { head, inline: inline.len(), payload })
@@ -105,6 +105,7 @@ fn command(
 fn reply(
     bth: &Bth,
     extensions: &Extensions,
+    msn: u32,
     payload: u32,
     inline: &mut ArrayVec<u8, { CompareSwap::LEN }>,
 ) -> Option<Reply> {
@@ -131,7 +132,7 @@ fn reply(
     }
     Some(Reply {
         status,
-        msn: extensions.aeth.map_or(0, |aeth| aeth.msn),
+        msn,
         data_len: if kind == ReplyKind::Atomic { AtomicAckEth::LEN as u32 } else { payload },
         ..Reply::new(kind, bth.dest_qp, bth.psn)
     })

@@ -473,5 +473,5 @@ fn push(burst: &mut Burst, common: &Common, opcode: Opcode, psn: u32, extensions
     let Some((to, qp)) = common.peer else { return };
     let pad = if let [_, padding] = payload { padding.len as u8 } else { 0 };
     let bth = Bth { pad, ..Bth::new(opcode, qp, psn & PSN_MASK) };
-    burst.push(to, extensions.emit(&bth), payload);
+    burst.push_response(to, extensions.emit(&bth), extensions.aeth.map_or(0, |aeth| aeth.msn), payload);
 }

@@ -31,8 +31,9 @@ fn encoded(case: &Case) -> Option<Encoded> {
     let padded = case.payload.next_multiple_of(4);
     let bth = Bth { pad: (padded - case.payload) as u8, ..case.bth };
     let header = case.extensions.emit(&bth);
+    let msn = if let Header::Reply(reply) = case.header { reply.msn } else { 0 };
     let (elements, to, part) = ((0, 0), address(2), case.part);
-    encode(&OutgoingPacket { header, elements, to, part, is_retransmission: false }, padded)
+    encode(&OutgoingPacket { header, elements, to, part, msn, is_retransmission: false }, padded)
 }
 
 /// A WRITE of 30 bytes, or a SEND, in packets of up to 12 bytes.
@@ -132,7 +133,7 @@ fn answer(opcode: Opcode, kind: ReplyKind, syndrome: Option<Syndrome>, status: S
         operands: if is_atomic { original.to_be_bytes().to_vec() } else { Vec::new() },
         header: Header::Reply(Reply {
             status,
-            msn: if syndrome.is_some() { MSN } else { 0 },
+            msn: MSN,
             data_len: if is_atomic { 8 } else { payload },
             ..Reply::new(kind, 0x34, 9)
         }),
