@@ -8,7 +8,8 @@ use shotline_wire::roce::MAX_HEADER_LEN;
 use std::net::SocketAddr;
 
 /// Part of an operation that a request packet carries. A RoCEv2 packet has these values only where its opcode has a
-/// header for them; other links write them to every packet, so that a target can execute each one separately.
+/// header for them; other links write them to every packet, so that a target can execute each one separately, and check
+/// that it continues the operation in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// Length of the operation in bytes. A READ that is requested in several packets is several operations.
@@ -18,6 +19,14 @@ pub struct Part {
     /// The peer's memory, from the packet's first byte on: for every packet of a WRITE, for READ requests and for
     /// atomic operations. `None` for SENDs.
     pub remote: Option<Remote>,
+}
+
+impl Part {
+    /// Returns the part that follows this one if it has `len` bytes.
+    pub(super) fn next(self, len: u32) -> Self {
+        let remote = self.remote.map(|remote| Remote { address: remote.address.wrapping_add(len.into()), ..remote });
+        Self { offset: self.offset.wrapping_add(len), remote, ..self }
+    }
 }
 
 /// One packet to send.

@@ -1,5 +1,6 @@
 //! Inputs of an engine: time, memory and queues of one call, and received packets.
 
+use super::burst::Part;
 use super::counters::QpCounters;
 use super::gather::Payload;
 use super::receives::RecvQueue;
@@ -45,6 +46,9 @@ pub struct IncomingPacket<'a> {
     pub bth: Bth,
     /// Extended transport headers of the opcode.
     pub extensions: &'a Extensions,
+    /// The part of its operation, if the packet is one of a SEND or WRITE and states it: not in RoCEv2. Its packets may
+    /// then be shorter than the MTU.
+    pub part: Option<Part>,
     /// The received payload.
     pub payload: Payload<'a>,
     /// Payload bytes, padding included ([`Bth::pad`] of them at the end).

@@ -85,7 +85,8 @@ pub struct QpDropCounters {
     pub bad_psn: u64,
     /// Acknowledgement of a PSN that was never sent or is already acknowledged.
     pub bad_ack: u64,
-    /// Opcode that does not follow the one before, or that the queue pair does not support.
+    /// Opcode, or part of an operation, that does not follow the one before; or an opcode that the queue pair does not
+    /// support.
     pub bad_opcode: u64,
     /// Invalid payload or message length, or a message longer than its receive.
     pub bad_length: u64,

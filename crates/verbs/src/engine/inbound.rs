@@ -5,7 +5,7 @@ use super::common::{Common, MAX_MESSAGE};
 use super::gather::{move_payload, sge_range};
 use super::refusal::Refusal;
 use super::segment::Segment;
-use super::{BatchHead, Context, IncomingPacket, RecvQueue, Slot};
+use super::{BatchHead, Context, IncomingPacket, Part, RecvQueue, Slot};
 use crate::api::{Completion, CompletionKind, Status};
 use shotline_memory::{Access, AccessError, Grant, Protection};
 use shotline_transport::Pick;
@@ -36,13 +36,15 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct Inbound {
     message: Message,
+    /// The part of the operation that the message in progress goes on with, if its packets state it.
+    next: Option<Part>,
     /// Receive of an abandoned message (UC), reused by the next message.
     spare: Option<Slot>,
 }
 
 impl Inbound {
     pub const fn new() -> Self {
-        Self { message: Message::None, spare: None }
+        Self { message: Message::None, next: None, spare: None }
     }
 
     /// Returns `true` if a message is in progress.
@@ -87,7 +89,7 @@ impl Inbound {
         packet: &IncomingPacket<'_>,
         segment: Segment,
     ) -> Result<bool, Refusal> {
-        if segment.first == self.in_progress() {
+        if segment.first == self.in_progress() || !segment.first && packet.part != self.next {
             return Err(Refusal::Opcode);
         }
         if segment.write {
@@ -103,6 +105,7 @@ impl Inbound {
         } else {
             self.send(ctx, common, packet, segment, len, receive)?;
         }
+        self.next = packet.part.filter(|_| !segment.last).map(|part| part.next(len));
         ctx.counters.bytes_in += u64::from(len);
         Ok(segment.last)
     }
@@ -318,6 +321,7 @@ fn total_len(head: &BatchHead<'_>, index: usize, count: usize) -> u32 {
 fn payload_len(packet: &IncomingPacket<'_>, segment: Segment, mtu: u32) -> Result<u32, Refusal> {
     let len = packet.len.checked_sub(packet.bth.pad.into()).ok_or(Refusal::Length)?;
     let fits = match (segment.first, segment.last) {
+        (_, false) if packet.part.is_some() => 0 < len && len <= mtu,
         (_, false) => len == mtu,
         (true, true) => len <= mtu,
         (false, true) => 0 < len && len <= mtu,

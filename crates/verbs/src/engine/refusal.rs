@@ -7,7 +7,8 @@ use shotline_wire::aeth::NakCode;
 /// Cause for rejecting a packet. A rejected packet changes no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The opcode does not follow that of the packet before, or the operation is not supported.
+    /// The opcode, or the part of the operation, does not follow that of the packet before; or the operation is not
+    /// supported.
     Opcode,
     /// Impossible PSN.
     Sequence,

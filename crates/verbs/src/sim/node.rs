@@ -373,6 +373,7 @@ impl Node {
         let incoming = IncomingPacket {
             bth: packet.bth,
             extensions: &packet.extensions,
+            part: None,
             payload: Payload::Landed(landed),
             len: payload.len() as u32,
             congested: datagram.marked,

@@ -99,8 +99,8 @@ impl<'a> EndpointSteer<'a> {
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }
         let (congested, source) = (rx.congested, rx.source);
-        let packet =
-            IncomingPacket { bth, extensions: &extensions, payload: Payload::Landed(landed), len, congested, source };
+        let (extensions, payload) = (&extensions, Payload::Landed(landed));
+        let packet = IncomingPacket { bth, extensions, part: None, payload, len, congested, source };
         self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }

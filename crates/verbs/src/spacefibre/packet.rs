@@ -1,5 +1,6 @@
 //! Translation between the packets of the engines, which have RoCE's headers, and RDMA packets over SpaceFibre.
 
+use crate::api::Remote;
 use crate::engine::{OutgoingPacket, Part};
 use arrayvec::ArrayVec;
 use shotline_wire::aeth::{Aeth, NakCode, Syndrome};
@@ -155,6 +156,14 @@ pub(super) fn has_operands(header: &Header) -> bool {
         }
         Header::Reply(reply) => reply.kind == ReplyKind::Atomic,
     }
+}
+
+/// Returns the part of its operation that a segment of a WRITE or SEND states; `None` for others.
+pub(super) fn part(header: &Header) -> Option<Part> {
+    let Header::Command(command) = header else { return None };
+    let Command { operation, operation_len, offset, key, address, .. } = *command;
+    let remote = operation.has_address().then_some(Remote { address, rkey: key });
+    operation.is_segmented().then_some(Part { operation_len, offset, remote })
 }
 
 fn decode_command(command: &Command, operands: &[u8]) -> Option<(Bth, Extensions)> {

@@ -221,7 +221,8 @@ impl<'a> PacketSink<'a> {
             return Err(|drops| &mut drops.wrong_service);
         }
         let (extensions, payload) = (&extensions, Payload::Bytes(&assembly.data));
-        let packet = IncomingPacket { bth, extensions, payload, len: padded, congested: false, source: *peer };
+        let (part, source) = (packet::part(header), *peer);
+        let packet = IncomingPacket { bth, extensions, part, payload, len: padded, congested: false, source };
         core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }

@@ -226,7 +226,7 @@ impl Side {
     fn receive_landed(&mut self, source: SocketAddr, packet: &TestPacket, landed: PayloadLocation, congested: bool) {
         let (bth, extensions, len) = (packet.bth, &packet.extensions, packet.payload.len() as u32);
         let payload = Payload::Landed(landed);
-        let packet = IncomingPacket { bth, extensions, payload, len, congested, source };
+        let packet = IncomingPacket { bth, extensions, part: None, payload, len, congested, source };
         self.with(|engine, ctx| engine.receive(ctx, &packet));
     }
     fn expire_at(&mut self, now: Nanos) {

@@ -4,7 +4,9 @@ mod ends;
 mod faults;
 mod packets;
 mod receive;
+mod segments;
 mod transmit;
+mod unlinked;
 
 use super::options::SEGMENT;
 use super::{AnyCarrier, Connected, Connector, LinkOptions, SpaceFibreEndpoint};
@@ -60,9 +62,16 @@ impl<K: Connector> Node<K> {
     }
 
     fn create_qp(&mut self, service_level: u8) -> Qp {
-        let config = QpConfig { service_level, ..QpConfig::new(QpType::Rc, self.pd, self.cq, self.cq) };
-        let qp = self.endpoint.create_qp(&config).unwrap();
-        self.endpoint.modify_qp(qp, Modify::Init { access: Access::ALL, q_key: 0 }).unwrap();
+        self.create_qp_with(&QpConfig { service_level, ..self.config() }, Access::ALL)
+    }
+
+    fn config(&self) -> QpConfig {
+        QpConfig::new(QpType::Rc, self.pd, self.cq, self.cq)
+    }
+
+    fn create_qp_with(&mut self, config: &QpConfig, access: Access) -> Qp {
+        let qp = self.endpoint.create_qp(config).unwrap();
+        self.endpoint.modify_qp(qp, Modify::Init { access, q_key: 0 }).unwrap();
         qp
     }
 

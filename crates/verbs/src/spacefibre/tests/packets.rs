@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::{OutgoingPacket, Part};
-use crate::spacefibre::packet::{Encoded, decode, encode, has_operands};
+use crate::spacefibre::packet::{Encoded, decode, encode, has_operands, part};
 use shotline_wire::aeth::{Aeth, NakCode, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
 use shotline_wire::bth::{Bth, Opcode, Opcode::*};
@@ -183,6 +183,8 @@ fn every_packet_is_encoded_as_specified_and_decoded_back() {
         assert_eq!((header, rest), (case.header, &*case.operands), "{what}");
         assert_eq!(has_operands(&header), inline > 0, "{what}");
         assert_eq!(decode(&header, rest), Some((case.bth, case.extensions)), "{what}");
+        let is_segment = matches!(header, Header::Command(command) if command.operation.is_segmented());
+        assert_eq!(part(&header), is_segment.then_some(case.part), "{what}");
     }
 }
 
