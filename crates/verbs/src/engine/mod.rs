@@ -176,6 +176,13 @@ impl Engine {
         ctx.counters.packets_in += 1;
         each!(self, inner => inner.receive(ctx, packet));
     }
+    /// Rejects a request of which only the PSN is valid, if it is the next expected one (RC): it is answered as an invalid
+    /// request on a strict queue pair. The caller has dropped and counted the packet.
+    pub fn reject(&mut self, ctx: &mut Context<'_>, psn: u32, source: SocketAddr) {
+        if let Self::Rc(rc) = self {
+            rc.reject(ctx, psn, source);
+        }
+    }
     /// Adds pending packets to the burst, at most `max` of them.
     pub fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         let before = (burst.packets.len(), burst.gather.len());

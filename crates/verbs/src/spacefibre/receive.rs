@@ -14,7 +14,9 @@ use shotline_spacefibre::frames::Sink;
 use shotline_spacefibre::link::BroadcastMessage;
 use shotline_wire::crc;
 use shotline_wire::spacefibre::datagram::PacketEnd;
-use shotline_wire::spacefibre::rdma::{Command, CompareSwap, DATA_CRC_LEN, DEFAULT_LOGICAL_ADDRESS, Header, Reply};
+use shotline_wire::spacefibre::rdma::{
+    Command, CompareSwap, DATA_CRC_LEN, DEFAULT_LOGICAL_ADDRESS, Header, Recipient, Reply,
+};
 use std::net::SocketAddr;
 
 /// Maximum number of data bytes of a packet.
@@ -30,8 +32,20 @@ enum State {
     Head,
     /// Its header is valid.
     Body(Header),
+    /// It is a command with an intact header whose fields are not valid. It is dropped for this reason, and rejected on
+    /// its connection.
+    Invalid(Recipient, DropCounter),
     /// It is dropped for this reason, once it ends.
     Dropped(DropCounter),
+}
+
+/// A packet that has ended.
+#[derive(Debug)]
+enum Ended {
+    /// It is whole, and its data CRC matches.
+    Whole(Header),
+    /// As [`State::Invalid`]: what follows the header does not matter.
+    Invalid(Recipient, DropCounter),
 }
 
 /// The packet that is being received on one virtual channel.
@@ -82,7 +96,7 @@ impl Assembly {
                     let header = *header;
                     self.write_body(&header, bytes)
                 }
-                State::Dropped(_) => return,
+                State::Invalid(..) | State::Dropped(_) => return,
             };
         }
     }
@@ -97,11 +111,16 @@ impl Assembly {
         let fits = self.head.try_extend_from_slice(head);
         debug_assert!(fits.is_ok());
         if self.head.len() == needed {
-            self.state = match Header::parse(&self.head) {
-                Ok((header, _)) if data_len(&header) <= MAX_DATA => State::Body(header),
-                Ok(_) => State::Dropped(|drops| &mut drops.too_long),
-                Err(_) => State::Dropped(|drops| &mut drops.malformed),
+            let cause: DropCounter = match Header::parse(&self.head) {
+                Ok((header, _)) if data_len(&header) <= MAX_DATA => {
+                    self.state = State::Body(header);
+                    return rest;
+                }
+                Ok(_) => |drops| &mut drops.too_long,
+                Err(_) => |drops| &mut drops.malformed,
             };
+            let recipient = Command::recipient(&self.head);
+            self.state = recipient.map_or(State::Dropped(cause), |recipient| State::Invalid(recipient, cause));
         }
         rest
     }
@@ -134,10 +153,11 @@ impl Assembly {
     }
 
     /// Checks the packet at its end.
-    fn finish(&self, end: PacketEnd) -> Result<Header, DropCounter> {
+    fn finish(&self, end: PacketEnd) -> Result<Ended, DropCounter> {
         let header = match self.state {
             _ if end == PacketEnd::Eep => return Err(|drops| &mut drops.eep),
             State::Dropped(cause) => return Err(cause),
+            State::Invalid(recipient, cause) => return Ok(Ended::Invalid(recipient, cause)),
             State::Head => return Err(|drops| &mut drops.early_eop),
             State::Body(header) => header,
         };
@@ -148,7 +168,7 @@ impl Assembly {
         if has_crc && self.data_crc(&header).to_le_bytes() != *self.crc_bytes {
             return Err(|drops| &mut drops.bad_data_crc);
         }
-        Ok(header)
+        Ok(Ended::Whole(header))
     }
 }
 
@@ -197,33 +217,44 @@ impl<'a> PacketSink<'a> {
         }
     }
 
-    /// Passes a complete packet to its queue pair.
-    fn deliver(&mut self, vc: usize, header: &Header) -> Result<(), DropCounter> {
-        let Self { assemblies, core, peer, last, .. } = self;
-        let assembly = &assemblies.0[vc];
+    /// Passes a packet to its queue pair.
+    fn deliver(&mut self, vc: usize, ended: &Ended) -> Result<(), DropCounter> {
+        let (logical_address, dest_qp) = match ended {
+            Ended::Whole(Header::Command(command)) => (Some(command.target), command.dest_qp),
+            Ended::Whole(Header::Reply(reply)) => (Some(reply.initiator), reply.dest_qp),
+            Ended::Invalid(recipient, _) => (self.assemblies.0[vc].head.first().copied(), recipient.dest_qp),
+        };
+        let unknown: DropCounter = |drops| &mut drops.unknown_qp;
+        // Nodes of this provider have no logical address of their own.
+        if logical_address != Some(DEFAULT_LOGICAL_ADDRESS) {
+            return Err(unknown);
+        }
+        let index = index_of(self.core, &mut self.last, dest_qp).ok_or(unknown)?;
+        if self.core.pair(index).is_none_or(|pair| pair.engine.config().kind != QpType::Rc) {
+            return Err(|drops| &mut drops.wrong_service);
+        }
+        match ended {
+            Ended::Whole(header) => self.pass(vc, index, header),
+            Ended::Invalid(Recipient { transaction_id, .. }, cause) => {
+                self.core.with(index, |engine, context| engine.reject(context, *transaction_id, self.peer));
+                Err(*cause)
+            }
+        }
+    }
+
+    /// Passes a complete packet to an engine.
+    fn pass(&mut self, vc: usize, index: u32, header: &Header) -> Result<(), DropCounter> {
+        let assembly = &self.assemblies.0[vc];
         let (mut bth, extensions) =
             packet::decode(header, &assembly.operands).ok_or((|drops| &mut drops.malformed) as DropCounter)?;
         let len = assembly.data.len() as u32;
         // The engines' packets are padded to a multiple of 4 bytes.
         let padded = len.next_multiple_of(4);
         bth.pad = (padded - len) as u8;
-        let unknown: DropCounter = |drops| &mut drops.unknown_qp;
-        let logical_address = match header {
-            Header::Command(command) => command.target,
-            Header::Reply(reply) => reply.initiator,
-        };
-        // Nodes of this provider have no logical address of their own.
-        if logical_address != DEFAULT_LOGICAL_ADDRESS {
-            return Err(unknown);
-        }
-        let index = index_of(core, last, bth.dest_qp).ok_or(unknown)?;
-        if core.pair(index).is_none_or(|pair| pair.engine.config().kind != QpType::Rc) {
-            return Err(|drops| &mut drops.wrong_service);
-        }
         let (extensions, payload) = (&extensions, Payload::Bytes(&assembly.data));
-        let (part, source) = (packet::part(header), *peer);
+        let (part, source) = (packet::part(header), self.peer);
         let packet = IncomingPacket { bth, extensions, part, payload, len: padded, congested: false, source };
-        core.with(index, |engine, context| engine.receive(context, &packet));
+        self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }
 }
@@ -250,7 +281,7 @@ impl Sink for PacketSink<'_> {
         assembly.write(data);
         if let Some(end) = end {
             self.counters.packets_in += 1;
-            let outcome = self.assemblies.0[vc].finish(end).and_then(|header| self.deliver(vc, &header));
+            let outcome = self.assemblies.0[vc].finish(end).and_then(|ended| self.deliver(vc, &ended));
             if let Err(cause) = outcome {
                 *cause(&mut self.counters.drops) += 1;
             }

@@ -9,6 +9,7 @@ mod responder;
 
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
+use super::refusal::Refusal;
 use super::segment::Segment;
 use super::{BatchHead, Burst, Context, IncomingPacket, Nanos, RecvQueue};
 use crate::api::{Modify, PostError, QpConfig, QpState, SendWr, Status, VerbsError};
@@ -17,6 +18,7 @@ use responder::{Responder, Verdict};
 use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::bth::{Opcode, Service};
+use std::net::SocketAddr;
 
 /// RC queue pair.
 #[derive(Debug)]
@@ -131,12 +133,20 @@ impl Rc {
                         self.flow.on_accepted(ctx.now, packet);
                     }
                     Verdict::Dropped => {}
-                    Verdict::Fatal => {
-                        self.common.state = QpState::Error;
-                        self.flush(ctx);
-                    }
+                    Verdict::Fatal => self.stop_receiving(ctx),
                 }
             }
+        }
+    }
+
+    /// Rejects a request of which only the PSN is valid, if it is the expected one.
+    pub(in crate::engine) fn reject(&mut self, ctx: &mut Context<'_>, psn: u32, source: SocketAddr) {
+        let is_admitted = self.common.can_receive() && self.common.is_from_peer(source);
+        if is_admitted
+            && self.responder.is_expected(psn)
+            && self.responder.reject(ctx, &self.common, Refusal::Opcode) == Verdict::Fatal
+        {
+            self.stop_receiving(ctx);
         }
     }
 
@@ -150,8 +160,7 @@ impl Rc {
         let share = if requester_ready { end - (end - burst.len()) / 2 } else { end };
         let sends = &self.requester.sends;
         if self.responder.transmit(ctx, &self.common, &mut self.flow, sends, burst, share) == Verdict::Fatal {
-            self.common.state = QpState::Error;
-            self.flush(ctx);
+            self.stop_receiving(ctx);
         }
         self.requester.transmit(ctx, &self.common, &mut self.flow, burst, end);
     }
@@ -179,6 +188,12 @@ impl Rc {
         self.common.retire(ctx, &mut self.requester.sends, status);
         self.common.state = QpState::Error;
         self.responder.stop();
+        self.flush(ctx);
+    }
+
+    /// Fails the connection because of a request of the peer, which is still answered.
+    fn stop_receiving(&mut self, ctx: &mut Context<'_>) {
+        self.common.state = QpState::Error;
         self.flush(ctx);
     }
 

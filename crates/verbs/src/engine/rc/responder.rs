@@ -208,7 +208,7 @@ impl Responder {
 
     /// Handles a rejected request: it is dropped, and the peer retransmits it until its retries are used up; in strict
     /// mode it is answered with a NAK and the queue pair fails. A missing receive is not an error.
-    fn reject(&mut self, ctx: &mut Context<'_>, common: &Common, refusal: Refusal) -> Verdict {
+    pub fn reject(&mut self, ctx: &mut Context<'_>, common: &Common, refusal: Refusal) -> Verdict {
         match (refusal, self.rnr_timer) {
             (Refusal::NoReceive, Some(timer)) => {
                 (self.nak, self.nak_sent) = (Some(Syndrome::RnrNak(timer)), true);

@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod invalid;
 mod packets;
 mod receive;
 mod segments;
