@@ -218,6 +218,8 @@ fn atomic(command: &Command, swap_or_add: u64, compare: u64) -> AtomicEth {
 
 fn decode_reply(reply: &Reply, operands: &[u8]) -> Option<(Bth, Extensions)> {
     let opcode = match reply.kind {
+        // With any other status the kind has no meaning.
+        _ if reply.status != Status::Success => Opcode::RcAcknowledge,
         ReplyKind::Acknowledge => Opcode::RcAcknowledge,
         ReplyKind::Atomic => Opcode::RcAtomicAcknowledge,
         ReplyKind::Read { first: true, last: false } => Opcode::RcReadResponseFirst,
@@ -237,7 +239,7 @@ fn decode_reply(reply: &Reply, operands: &[u8]) -> Option<(Bth, Extensions)> {
     if opcode != Opcode::RcReadResponseMiddle {
         extensions.aeth = Some(Aeth { syndrome, msn: reply.msn });
     }
-    if reply.kind == ReplyKind::Atomic {
+    if opcode == Opcode::RcAtomicAcknowledge {
         extensions.atomic_ack = Some(AtomicAckEth::parse(operands).ok()?.0);
     }
     Some((Bth::new(opcode, reply.dest_qp, reply.transaction_id), extensions))

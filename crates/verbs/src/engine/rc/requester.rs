@@ -383,13 +383,16 @@ impl Requester {
         }
         let number = self.sends.first();
         let request = *self.sends.get(number);
-        let offset = (psn - request.psn) as u32 * common.mtu;
+        let (index, next, end) = ((psn - request.psn) as u32, psn + 1, request.end());
+        let piece_done = request.is_atomic() || next == end || (index + 1).is_multiple_of(self.read_chunk);
+        let offset = index * common.mtu;
         let len = packet.len.wrapping_sub(packet.bth.pad.into());
         let (accepted, length_ok) = match (packet.bth.opcode, request.operation) {
             (Opcode::RcAtomicAcknowledge, Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => {
                 (self.write_original(ctx, packet), packet.len == 0)
             }
             (Opcode::RcAtomicAcknowledge, _) => (false, true),
+            (opcode, Operation::Read(_)) if !self.is_in_position(opcode, index, piece_done) => (false, true),
             (_, Operation::Read(_)) => {
                 let expected = (request.len - offset).min(common.mtu);
                 let fits = len == expected && packet.len == len.next_multiple_of(4);
@@ -406,9 +409,6 @@ impl Requester {
         if !request.is_atomic() {
             ctx.counters.bytes_in += u64::from(len);
         }
-        let (next, end) = (psn + 1, request.end());
-        let piece_done =
-            request.is_atomic() || next == end || ((next - request.psn) as u32).is_multiple_of(self.read_chunk);
         if piece_done && psn < self.snd_nxt {
             self.rd_atomic = self.rd_atomic.saturating_sub(1);
         }
@@ -418,6 +418,18 @@ impl Requester {
         }
         self.on_progress(ctx.now, 1);
         Ok(true)
+    }
+
+    /// Returns `true` if the opcode of a READ response fits its index in the operation. A request begins with the first
+    /// response of a piece, or where an earlier request for the same piece was interrupted; it ends with the piece.
+    fn is_in_position(&self, opcode: Opcode, index: u32, is_last: bool) -> bool {
+        let (first, last) = match opcode {
+            Opcode::RcReadResponseOnly => (true, true),
+            Opcode::RcReadResponseFirst => (true, false),
+            Opcode::RcReadResponseLast => (false, true),
+            _ => (false, false),
+        };
+        last == is_last && (first || !index.is_multiple_of(self.read_chunk))
     }
 
     /// Writes the original value of an atomic operation to the request's elements, in native byte order.

@@ -5,6 +5,7 @@ mod faults;
 mod invalid;
 mod packets;
 mod receive;
+mod replies;
 mod segments;
 mod transmit;
 mod unlinked;
