@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of the packets of an endpoint. Packets received = those passed to queue pairs + drops.
+/// Counters of the packets of an endpoint. Packets received = those passed to queue pairs + drops. Packets that queue
+/// pairs have sent = those passed to links + those discarded + those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceFibreCounters {
     /// Packets passed to links.
     pub packets_out: u64,
-    /// Packets that the link did not accept in time: it is down, or the far end gives no credit. Their requests are sent
-    /// again, or fail.
+    /// Packets that the link did not accept in time, because it is down or the far end gives no credit; that a link reset
+    /// has cut; or that waited when their link ended. Their requests are sent again, or fail.
     pub packets_discarded: u64,
     /// Packets received, whole or cut.
     pub packets_in: u64,

@@ -220,7 +220,7 @@ impl<K: Connector> Datapath for LinkDatapath<K> {
         {
             self.ended.add_link(link.frames.link_counters(), link.frames.counters());
             let _ = epoll::delete(&self.epoll, link.carrier.fd());
-            self.connector.disconnect(link.carrier);
+            self.connector.disconnect(link.end(&mut self.counters));
         }
     }
 

@@ -73,13 +73,29 @@ impl<C: Carrier> Link<C> {
     pub(super) fn transmit(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
         let sent = self.send_datagrams(core);
         self.queues.discard_late(core.now());
-        let (packets, discarded) = self.queues.take_counts();
-        counters.packets_out += packets;
-        counters.packets_discarded += discarded;
+        self.count(counters);
         if !self.is_disconnected {
             self.carrier.flush()?;
         }
         sent
+    }
+
+    fn count(&mut self, counters: &mut SpaceFibreCounters) {
+        let (packets, discarded) = self.queues.take_counts();
+        counters.packets_out += packets;
+        counters.packets_discarded += discarded;
+    }
+
+    /// Ends the link: the packets that wait are discarded. Returns the carrier.
+    pub(super) fn end(mut self, counters: &mut SpaceFibreCounters) -> C {
+        self.count(counters);
+        counters.packets_discarded += self.waiting();
+        self.carrier
+    }
+
+    /// Returns the number of packets taken from the engines that the link has not accepted whole.
+    pub(super) fn waiting(&self) -> u64 {
+        self.queues.waiting()
     }
 
     fn send_datagrams(&mut self, core: &mut Core) -> Result<bool, IoError> {

@@ -85,6 +85,8 @@ struct Queue {
     since: Option<Nanos>,
     /// The first packet was read in part and has waited too long. Those behind it are discarded.
     is_stalled: bool,
+    /// Packets discarded since the last call of [`Queues::take_counts`].
+    discarded: u64,
 }
 
 impl Queue {
@@ -98,14 +100,17 @@ impl Queue {
         while self.waiting_bytes < LOW_BYTES {
             burst.clear();
             core.fill(queue, burst, MAX_TAKEN);
-            if burst.len() == 0 {
+            if burst.is_empty() {
                 break;
             }
             for outgoing in &burst.packets {
                 let elements = burst.elements(outgoing);
                 let len = elements.iter().map(|element| element.len).sum();
-                // Packets that this link does not have are skipped.
-                let Some(encoded) = packet::encode(outgoing, len) else { continue };
+                let Some(encoded) = packet::encode(outgoing, len) else {
+                    // The link does not have such packets.
+                    self.discarded += 1;
+                    continue;
+                };
                 let packet = Packet::new(self.spare.pop().unwrap_or_default(), &encoded, elements, regions);
                 self.waiting_bytes += packet.remaining();
                 self.packets.push_back(packet);
@@ -140,18 +145,19 @@ impl Queue {
         self.spare.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Removes the packets except one that was read in part. Returns their number.
-    fn discard(&mut self) -> u64 {
+    /// Discards the packets except one that was read in part.
+    fn discard(&mut self) {
         self.is_stalled = self.packets.front().is_some_and(|packet| packet.has_begun);
         let before = self.spare.len();
         self.spare.extend(self.packets.drain(usize::from(self.is_stalled)..).map(|packet| packet.bytes));
         (self.since, self.waiting_bytes) = (None, 0);
-        (self.spare.len() - before) as u64
+        self.discarded += (self.spare.len() - before) as u64;
     }
 
-    /// Removes a packet that was read in part.
+    /// Discards a packet that was read in part.
     fn cut(&mut self) {
         if self.packets.front().is_some_and(|packet| packet.has_begun) {
+            self.discarded += 1;
             self.remove_first();
         }
     }
@@ -168,15 +174,14 @@ pub(super) struct Queues {
     burst: Burst,
     /// Send queue of the first virtual channel.
     first_queue: u32,
-    /// Packets passed to the link since the last call of [`Self::take_counts`], and those discarded.
+    /// Packets passed to the link since the last call of [`Self::take_counts`].
     packets_out: u64,
-    discarded: u64,
 }
 
 impl Queues {
     pub(super) fn new(first_queue: u32, vcs: usize, regions: Regions) -> Self {
         let queues = std::iter::repeat_with(Queue::default).take(vcs).collect();
-        Self { queues, ready: 0, regions, burst: Burst::default(), first_queue, packets_out: 0, discarded: 0 }
+        Self { queues, ready: 0, regions, burst: Burst::default(), first_queue, packets_out: 0 }
     }
 
     pub(super) fn register(&mut self, regions: &Regions) {
@@ -202,7 +207,7 @@ impl Queues {
         for queue in &mut self.queues {
             let is_late = queue.has_waiting() && now - *queue.since.get_or_insert(now) >= WAIT_TIMEOUT;
             if is_late {
-                self.discarded += queue.discard();
+                queue.discard();
             }
         }
         self.update();
@@ -214,9 +219,16 @@ impl Queues {
         waiting.filter_map(|queue| queue.since).map(|since| since + WAIT_TIMEOUT).min()
     }
 
-    /// Returns the number of packets passed to the link, and of those discarded, since the last call.
+    /// Returns the number of packets passed to the link, and of those discarded, since the last call. Packets taken from
+    /// the engines are one of these, or [wait](Self::waiting).
     pub(super) fn take_counts(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.packets_out), std::mem::take(&mut self.discarded))
+        let discarded = self.queues.iter_mut().map(|queue| std::mem::take(&mut queue.discarded)).sum();
+        (std::mem::take(&mut self.packets_out), discarded)
+    }
+
+    /// Returns the number of packets that wait for the link, or were read in part.
+    pub(super) fn waiting(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.packets.len() as u64).sum()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::Status;
 use crate::spacefibre::SpaceFibreDropCounters;
+use crate::spacefibre::link::Link;
 use shotline_random::SplitMix64;
 use shotline_testing::{seeds, wait_until};
 use std::collections::VecDeque;
@@ -189,8 +190,10 @@ impl Run {
             let link_reset = counters.drops.link_reset;
             assert_eq!(counters.drops, SpaceFibreDropCounters { link_reset, ..Default::default() });
             assert!(link_reset <= self.resets(), "{link_reset} packets cut by {} resets", self.resets());
-            let delivered = node.endpoint.qp_counters(qp).unwrap().packets_in;
-            assert_eq!(counters.packets_in, delivered + link_reset);
+            let passed = node.endpoint.qp_counters(qp).unwrap();
+            assert_eq!(counters.packets_in, passed.packets_in + link_reset);
+            let waiting: u64 = node.endpoint.datapath.links.iter().flatten().map(Link::waiting).sum();
+            assert_eq!(passed.packets_out, counters.packets_out + counters.packets_discarded + waiting);
         }
     }
 }

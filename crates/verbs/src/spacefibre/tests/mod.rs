@@ -1,5 +1,6 @@
 //! Packets in both directions, and whole endpoints over carriers with faults.
 
+mod balance;
 mod ends;
 mod faults;
 mod invalid;
