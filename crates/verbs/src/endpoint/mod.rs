@@ -85,10 +85,12 @@ impl<D: Datapath> Endpoint<D> {
         self.core.now = wakeups::now();
         self.register_regions();
         let sent = self.datapath.transmit(&mut self.core);
-        let received = self.datapath.receive(&mut self.core)?;
+        let received = self.datapath.receive(&mut self.core);
         let expired = self.core.expire();
         self.core.fail_overrun_qps();
         self.wakeups.signal(self.core.sinks.queues.has_events());
+        // An error of one link does not stop what does not need it.
+        let received = received?;
         let busy = sent || received || expired || self.core.can_send();
         if !busy {
             self.prepare_sleep();

@@ -96,7 +96,7 @@ pub struct LinkDatapath<K: Connector> {
     regions: Regions,
     /// Readable if the carrier of a link is.
     epoll: OwnedFd,
-    /// Error of sending, which the next call reports.
+    /// First error of a link that was not reported yet: [`Datapath::receive`] reports it.
     failure: Option<IoError>,
 }
 
@@ -171,16 +171,19 @@ impl<K: Connector> LinkDatapath<K> {
         self.links.iter_mut().flatten().for_each(|link| link.reset(core, &mut self.counters));
     }
 
-    /// Calls `work` for each link. Returns `true` if it does for any of them.
+    /// Calls `work` for each link, and keeps the first error. Returns `true` if it does for any of them.
     fn any(
         &mut self,
         mut work: impl FnMut(&mut Link<K::Carrier>, &mut SpaceFibreCounters) -> Result<bool, IoError>,
-    ) -> Result<bool, IoError> {
+    ) -> bool {
         let mut any = false;
         for link in self.links.iter_mut().flatten() {
-            any |= work(link, &mut self.counters)?;
+            match work(link, &mut self.counters) {
+                Ok(is_busy) => any |= is_busy,
+                Err(error) => drop(self.failure.get_or_insert(error)),
+            }
         }
-        Ok(any)
+        any
     }
 }
 
@@ -228,17 +231,12 @@ impl<K: Connector> Datapath for LinkDatapath<K> {
         if self.has_time_slots {
             self.set_time_slot(core.now());
         }
-        self.any(|link, counters| link.transmit(core, counters)).unwrap_or_else(|error| {
-            self.failure = Some(error);
-            false
-        })
+        self.any(|link, counters| link.transmit(core, counters))
     }
 
     fn receive(&mut self, core: &mut Core) -> Result<bool, IoError> {
-        match self.failure.take() {
-            Some(error) => Err(error),
-            None => self.any(|link, counters| link.receive(core, counters)),
-        }
+        let any = self.any(|link, counters| link.receive(core, counters));
+        self.failure.take().map_or(Ok(any), Err)
     }
 
     fn deadline(&self, now: Nanos) -> Option<Nanos> {

@@ -123,7 +123,7 @@ impl<C: Carrier> Link<C> {
     pub(super) fn receive(&mut self, core: &mut Core, counters: &mut SpaceFibreCounters) -> Result<bool, IoError> {
         let Self { carrier, frames, queues, assemblies, .. } = self;
         let mut sink = PacketSink::new(assemblies, core, counters, self.peer);
-        let mut received = false;
+        let (mut received, mut failure) = (false, None);
         for _ in 0..MAX_RECEIVED {
             match carrier.receive() {
                 _ if self.is_disconnected => break,
@@ -133,10 +133,17 @@ impl<C: Carrier> Link<C> {
                 }
                 Ok(None) => break,
                 Err(IoError::Disconnected) => self.is_disconnected = true,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
             }
         }
+        // Also after an error: the packets before it are answered.
         sink.finish();
+        if let Some(error) = failure {
+            return Err(error);
+        }
         if received {
             self.idle_calls = 0;
             return Ok(true);

@@ -4,6 +4,7 @@ mod balance;
 mod ends;
 mod faults;
 mod invalid;
+mod links;
 mod packets;
 mod receive;
 mod replies;
