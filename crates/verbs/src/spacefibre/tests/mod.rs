@@ -8,6 +8,7 @@ mod links;
 mod packets;
 mod receive;
 mod replies;
+mod rules;
 mod segments;
 mod transmit;
 mod unlinked;
