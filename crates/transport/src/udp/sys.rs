@@ -27,7 +27,14 @@ pub struct Received {
 
 /// Opens a datagram socket bound to `address`, with GRO enabled.
 pub fn open(address: SocketAddr) -> io::Result<OwnedFd> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+    let fd = open_unbound(address)?;
+    rustix::net::bind(&fd, &address)?;
+    Ok(fd)
+}
+
+/// Opens a datagram socket of the family of `address`, with GRO enabled.
+pub fn open_unbound(address: SocketAddr) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
@@ -39,7 +46,6 @@ pub fn open(address: SocketAddr) -> io::Result<OwnedFd> {
         // Soft-RoCE sends IPv6 without a UDP checksum; the ICRC covers the same bytes.
         set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
     }
-    bind(&fd, &address)?;
     Ok(fd)
 }
 

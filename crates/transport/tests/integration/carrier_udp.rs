@@ -9,18 +9,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-fn send(carrier: &mut UdpCarrier, bytes: &[u8]) {
+pub fn send(carrier: &mut UdpCarrier, bytes: &[u8]) {
     assert!(carrier.remaining() >= bytes.len());
     carrier.append(bytes);
     carrier.finish().unwrap();
     carrier.flush().unwrap();
 }
 
-fn receive(carrier: &mut UdpCarrier) -> Vec<u8> {
+pub fn receive(carrier: &mut UdpCarrier) -> Vec<u8> {
     wait_until_some("a datagram arrives", || carrier.receive().unwrap().map(|bytes| bytes.to_vec()))
 }
 
-fn loopback(port: u16) -> SocketAddr {
+pub fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new([127, 0, 0, 1].into(), port)
 }
 

@@ -5,7 +5,7 @@ use shotline_transport::IoError;
 use shotline_transport::carrier::conformance::{Fixture, run};
 use shotline_transport::carrier::faulty::{Faults, Faulty};
 use shotline_transport::carrier::shm::ShmCarrier;
-use shotline_transport::carrier::udp::UdpCarrier;
+use shotline_transport::carrier::udp::{UdpCarrier, UdpPort};
 use shotline_transport::carrier::{Carrier, inproc};
 use std::net::SocketAddr;
 
@@ -31,10 +31,19 @@ fn shm_conforms() {
     conforms("shm", true, ShmCarrier::pair);
 }
 
+/// A path between two ports.
+pub fn udp_port_pair(ip: &str) -> Result<(UdpCarrier, UdpCarrier), IoError> {
+    let bind = || UdpPort::bind(SocketAddr::new(ip.parse().unwrap(), 0));
+    let (mut near, mut far) = (bind()?, bind()?);
+    let (to, from) = (far.local_addr(), near.local_addr());
+    Ok((near.connect(to, None)?, far.connect(from, None)?))
+}
+
 #[test]
 fn udp_conforms() {
     conforms("udp, 127.0.0.1", false, || udp_pair("127.0.0.1", None));
     conforms("udp, ::1", false, || udp_pair("::1", None));
+    conforms("udp, a port's peer", false, || udp_port_pair("127.0.0.1"));
     conforms("udp, datagrams of a network", false, || udp_pair("127.0.0.1", Some(1472)));
 }
 

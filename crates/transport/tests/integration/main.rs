@@ -4,6 +4,7 @@ mod af_packet;
 mod carrier_faults;
 mod carrier_processes;
 mod carrier_udp;
+mod carrier_udp_port;
 mod carriers;
 #[cfg(feature = "dpdk")]
 mod dpdk;

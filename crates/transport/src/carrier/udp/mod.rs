@@ -4,21 +4,26 @@
 //! joined them (GRO). The network, and the receiver's socket when its buffer is full, drop datagrams; they may also
 //! arrive in another order. A peer that is not there is silence: its host's ICMP messages are ignored, because the peer
 //! may start later. An error of a system call is not permanent.
+//!
+//! A [`UdpSocket`] becomes the one end of a path, and a [`UdpPort`] has an end of a path to each of several peers.
 
 mod incoming;
 mod outgoing;
+mod port;
 
 use super::Carrier;
 use crate::IoError;
 use crate::udp::sys;
 use incoming::Incoming;
 use outgoing::Outgoing;
+pub use port::UdpPort;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Socket buffers to request, in bytes of the kernel's accounting.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;
@@ -28,11 +33,26 @@ const UDP_HEADER: usize = 8;
 /// A bound socket without a peer.
 #[derive(Debug)]
 pub struct UdpSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     local: SocketAddr,
 }
 
 impl UdpSocket {
+    /// Takes a socket that was bound to `address`, or the error of opening it.
+    fn new(opened: io::Result<OwnedFd>, address: SocketAddr) -> Result<Self, IoError> {
+        let unavailable = || format!("cannot bind UDP {address}");
+        let fd = opened.map_err(failed(
+            unavailable(),
+            "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
+        ))?;
+        for receive in [true, false] {
+            sys::set_buffer(&fd, receive, SOCKET_BUFFER_BYTES)
+                .map_err(failed("cannot set the socket's buffers".into(), ""))?;
+        }
+        let local = rustix::net::getsockname(&fd).map_err(failed(unavailable(), ""))?;
+        Ok(Self { fd: Arc::new(fd), local: SocketAddr::try_from(local).unwrap_or(address) })
+    }
+
     /// Returns the bound address, with the port that the kernel chose if none was given.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
@@ -85,7 +105,8 @@ fn path_max(fd: &OwnedFd, peer: SocketAddr) -> Result<usize, Errno> {
 
 /// One end of a path over UDP.
 pub struct UdpCarrier {
-    fd: OwnedFd,
+    /// Shared with the [`UdpPort`], which does not keep it open.
+    fd: Arc<OwnedFd>,
     /// Readable when the socket is readable, or writable if this end waits for space.
     epoll: OwnedFd,
     waits_for_space: bool,
@@ -107,16 +128,7 @@ impl UdpCarrier {
     /// # Errors
     /// [`IoError::System`] if the address is not available.
     pub fn bind(address: SocketAddr) -> Result<UdpSocket, IoError> {
-        let fd = sys::open(address).map_err(failed(
-            format!("cannot bind UDP {address}"),
-            "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
-        ))?;
-        for receive in [true, false] {
-            sys::set_buffer(&fd, receive, SOCKET_BUFFER_BYTES)
-                .map_err(failed("cannot set the socket's buffers".into(), ""))?;
-        }
-        let local = rustix::net::getsockname(&fd).map_err(failed(format!("cannot bind UDP {address}"), ""))?;
-        Ok(UdpSocket { fd, local: SocketAddr::try_from(local).unwrap_or(address) })
+        UdpSocket::new(sys::open(address), address)
     }
 
     /// Returns the address of the peer.
