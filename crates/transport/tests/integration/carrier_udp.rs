@@ -46,6 +46,50 @@ fn peer_that_starts_later_is_reached() {
     }
 }
 
+/// Returns the ICMP message that a firewall sends when it rejects a datagram from `from` to `to`.
+fn rejection(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let octets = |address: SocketAddr| match address.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        std::net::IpAddr::V6(_) => unreachable!(),
+    };
+    // Type 3, code 13, and the datagram's IPv4 and UDP headers.
+    let ip = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &octets(from), &octets(to)].concat();
+    let udp = [from.port().to_be_bytes(), to.port().to_be_bytes(), [0, 8], [0, 0]].concat();
+    let mut message = [&[3, 13, 0, 0, 0, 0, 0, 0][..], &ip, &udp].concat();
+    let sum: u32 = message.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    message[2..4].copy_from_slice(&(!((folded & 0xFFFF) + (folded >> 16)) as u16).to_be_bytes());
+    message
+}
+
+#[test]
+fn rejected_datagrams_are_lost_without_an_error() {
+    use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+    let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
+    let raw = or_skip!(raw.map_err(|error| format!("cannot send ICMP messages ({error}); run as root")));
+    let reject = |from, to| _ = sendto(&raw, &rejection(from, to), SendFlags::empty(), &loopback(0)).unwrap();
+    let peer = UdpSocket::bind(loopback(0)).unwrap();
+    let to = peer.local_addr().unwrap();
+    // A socket alone reports the message.
+    let other = UdpSocket::bind(loopback(0)).unwrap();
+    other.connect(to).unwrap();
+    reject(other.local_addr().unwrap(), to);
+    assert_eq!(other.send(b"x").unwrap_err().kind(), std::io::ErrorKind::HostUnreachable);
+
+    let socket = UdpCarrier::bind(loopback(0)).unwrap();
+    let local = socket.local_addr();
+    let mut carrier = socket.connect(to, None).unwrap();
+    for _ in 0..10 {
+        reject(local, to);
+        send(&mut carrier, b"out");
+        let mut bytes = [0; 9];
+        assert_eq!(peer.recv_from(&mut bytes).unwrap(), (3, local));
+        peer.send_to(b"in", local).unwrap();
+        reject(local, to);
+        assert_eq!(receive(&mut carrier), b"in");
+    }
+}
+
 #[test]
 fn only_datagrams_of_the_peer_are_received() {
     let [peer, other] = [(); 2].map(|()| UdpSocket::bind(loopback(0)).unwrap());

@@ -17,7 +17,7 @@ fn address_of(socket: &UdpSocket) -> SocketAddr {
     socket.local_addr().unwrap()
 }
 
-/// Binds sockets of peers and connects a port to each. Sends in both directions.
+/// Binds sockets of peers and connects a port to each.
 fn connect_all(port: &mut UdpPort, ip: &str, count: usize) -> Vec<(UdpSocket, UdpCarrier)> {
     let peers = (0..count).map(|_| UdpSocket::bind(at(ip, 0)).unwrap());
     peers

@@ -1,5 +1,6 @@
 //! Received datagrams.
 
+use super::icmp::without_icmp;
 use crate::udp::sys::RecvBuffers;
 use rustix::fd::OwnedFd;
 use std::io;
@@ -34,7 +35,7 @@ impl Incoming {
                 // Twice as many as the last call returned: a single datagram stays cheap.
                 let requested = (2 * self.count).clamp(2, DEPTH);
                 (self.count, self.looked_at) = (0, 0);
-                self.count = self.buffers.receive(fd, requested)?;
+                self.count = without_icmp(|| self.buffers.receive(fd, requested))?;
                 if self.count == 0 {
                     return Ok(None);
                 }

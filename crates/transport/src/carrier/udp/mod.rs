@@ -7,6 +7,7 @@
 //!
 //! A [`UdpSocket`] becomes the one end of a path, and a [`UdpPort`] has an end of a path to each of several peers.
 
+mod icmp;
 mod incoming;
 mod outgoing;
 mod port;

@@ -1,5 +1,6 @@
 //! Datagrams to send, in batches of equal length.
 
+use super::icmp::without_icmp;
 use crate::MAX_BATCH;
 use crate::udp::sys::{self, MAX_BYTES};
 use rustix::fd::OwnedFd;
@@ -92,7 +93,8 @@ impl Outgoing {
     /// Sends completed datagrams until the socket is full.
     pub(super) fn send(&mut self, fd: &OwnedFd) -> io::Result<()> {
         while let Some(batch) = self.batches.front() {
-            match sys::send_segments(fd, &self.bytes[batch.start..batch.end], batch.segment as u16) {
+            let bytes = &self.bytes[batch.start..batch.end];
+            match without_icmp(|| sys::send_segments(fd, bytes, batch.segment as u16)) {
                 Ok(_) => _ = self.batches.pop_front(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
