@@ -18,7 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketTy
 use shotline_memory::Access;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -205,10 +205,11 @@ impl Client {
             receives: request.receives,
             sends: request.sends,
         };
-        let accept = match self.call(&Request::Connect(offer))? {
+        let mut accept = match self.call(&Request::Connect(offer))? {
             Answer::Accept(accept) => accept,
             _ => return Err(ClientError::UnexpectedAnswer),
         };
+        accept.address = accept.address.map(|address| self.reached(address));
         let connected = request.config.kind != QpType::Ud;
         let attributes = PeerAttributes {
             peer: connected.then_some((accept.address.unwrap_or(NOWHERE), accept.qp.get())),
@@ -221,6 +222,15 @@ impl Client {
         };
         bring_up(provider, qp, request.access, accept.q_key, &attributes)?;
         Ok(accept)
+    }
+
+    /// Returns the address by which the target's endpoint is reached. One that is bound to any address of its host is
+    /// reached by that of the control connection.
+    fn reached(&self, address: SocketAddr) -> SocketAddr {
+        match self.stream.peer().filter(|_| address.ip().is_unspecified() && address != NOWHERE) {
+            Some(ip) => SocketAddr::new(ip, address.port()),
+            None => address,
+        }
     }
 
     /// Assigns the target's queue pair a role in a measurement.
@@ -346,6 +356,14 @@ impl Stream {
                 stream.set_write_timeout(Some(TIMEOUT))?;
                 Ok(Self::Unix(stream))
             }
+        }
+    }
+
+    /// Returns the target's address; `None` over a Unix socket.
+    fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Self::Unix(_) => None,
         }
     }
 
