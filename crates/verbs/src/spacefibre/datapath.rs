@@ -171,18 +171,20 @@ impl<K: Connector> LinkDatapath<K> {
         self.links.iter_mut().flatten().for_each(|link| link.reset(core, &mut self.counters));
     }
 
-    /// Calls `work` for each link, and keeps the first error. Returns `true` if it does for any of them.
+    /// Calls `work` for each link. Returns `true` if it does for any of them. A link that fails does not disturb the others:
+    /// its requests end by their timeouts. If all links fail, the first error is kept.
     fn any(
         &mut self,
         mut work: impl FnMut(&mut Link<K::Carrier>, &mut SpaceFibreCounters) -> Result<bool, IoError>,
     ) -> bool {
-        let mut any = false;
+        let (mut any, mut some_work, mut failure) = (false, false, None);
         for link in self.links.iter_mut().flatten() {
             match work(link, &mut self.counters) {
-                Ok(is_busy) => any |= is_busy,
-                Err(error) => drop(self.failure.get_or_insert(error)),
+                Ok(is_busy) => (any, some_work) = (any | is_busy, true),
+                Err(error) => drop(failure.get_or_insert(error)),
             }
         }
+        self.failure = self.failure.take().or(failure.filter(|_| !some_work));
         any
     }
 }

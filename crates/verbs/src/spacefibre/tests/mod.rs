@@ -5,6 +5,7 @@ mod ends;
 mod faults;
 mod invalid;
 mod links;
+mod many_ends;
 mod packets;
 mod receive;
 mod replies;
