@@ -3,7 +3,9 @@
 What is on the link is decoded by `spacefibre_words.py`, which is written from the documentation.
 """
 
+import contextlib
 import functools
+import json
 import signal
 
 import pytest
@@ -65,8 +67,12 @@ def pattern(count):
 
 
 def check_file(target, count):
-    """Checks that the target's file has the pattern that `perf` writes, and nothing after it."""
-    found = target.file.read_bytes()
+    check_pattern(target.file, count)
+
+
+def check_pattern(file, count):
+    """Checks that a file has the pattern that `perf` writes, and nothing after it."""
+    found = file.read_bytes()
     assert found[:count] == pattern(count) and not any(found[count:])
 
 
@@ -131,18 +137,87 @@ def test_a_target_of_its_own_works_over_both_carriers():
 # --- several initiators, and ends that die ---------------------------------------------------------------
 
 
-def test_a_second_initiator_is_refused_while_the_first_goes_on(tmp_path):
-    with link_target(tmp_path, "spacefibre:lanes=4", "--every", 0.1) as target:
-        with endless(target) as first:
-            wait_for_packets(target)
-            message = measure(target, "write", *SHORT).refused()
-            assert "has a far end already" in message and "must wait, or use another endpoint" in message, message
-            wait_for_packets(target)
-            ended = first.interrupt().succeeded()
-        next_row = measure(target, "write", *SHORT).succeeded()
+def parts(tmp_path, count):
+    """Returns the files of as many writable regions, and the flags for them."""
+    files = {f"part{index}": tmp_path / f"part{index}" for index in range(count)}
+    flags = (f"{name}=1M,file={file},rights=rw" for name, file in files.items())
+    return files, [word for flag in flags for word in ("--region", flag)]
+
+
+def wait_for_links(target, count, words=0):
+    """Waits until as many links are up and each has received this many more words since the first such report."""
+    first = None
+
+    def arrived():
+        nonlocal first
+        for report in target.reports():
+            links = report["spacefibre"]["links"]
+            if len(links) != count or not all(link["is_up"] for link in links):
+                continue
+            received = {link["far_end"]: link["counters"]["words_in"] for link in links}
+            if first is None or first.keys() != received.keys():
+                first = received
+            if all(received[far_end] >= first[far_end] + words for far_end in received):
+                return True
+        return False
+
+    until(arrived, what=f"{count} links with {words} more words each")
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"])
+def test_several_initiators_have_a_link_each(tmp_path, bind):
+    files, regions = parts(tmp_path, 4)
+    transport = "spacefibre:lanes=4,ber=1e-6"
+    listen = "127.0.0.1:0" if bind == "0.0.0.0:0" else bind
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(
+            Target(*regions, "--transport", transport, "--every", 0.1, bind=bind, listen=listen)
+        )
+        target.transport = transport
+        endless_on = lambda name: stack.enter_context(endless(target, "--group", 8, "--region", name))
+        initiators = {name: endless_on(name) for name in files}
+        wait_for_links(target, 4, words=100_000)
+        initiators.pop("part2").signal(signal.SIGKILL)
+        wait_for_links(target, 3, words=100_000)
+        # The next one begins while the others go on, and ends before them.
+        row = measure(target, "read", *SHORT, "--region", "part0").succeeded()
+        check_row(row, "read")
+        wait_for_links(target, 3, words=10_000)
+        rows = {name: initiator.interrupt().succeeded() for name, initiator in initiators.items()}
         report = target.end_report()
-    assert ended["operations"] > 0 and next_row["operations"] > 0
-    assert region(report, "data")["writes"] >= ended["operations"] + next_row["operations"]
+    for name, file in files.items():
+        check_pattern(file, 8 * (16 << 10))
+        if name in rows:
+            check_row(rows[name], "write")
+            assert region(report, name)["writes"] >= rows[name]["operations"]
+    ended = report["spacefibre"]["ended"]
+    assert ended["count"] == report["control"]["welcomed"] == 5
+    assert ended["counters"]["retries_in"] > 0, "bits were inverted"
+    assert report["endpoint"]["drops"] == {} and report["queue_pairs"]["drops"] == {} and report["initiators"] == []
+
+
+def test_an_initiator_beyond_the_maximum_is_refused(tmp_path):
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(link_target(tmp_path, "spacefibre:lanes=1", "--every", 0.1))
+        held = []
+        for count in range(1, 17):
+            held.append(stack.enter_context(endless(target)))
+            wait_for_links(target, count)
+            held[-1].signal(signal.SIGSTOP)  # it keeps its link, and leaves the processor to the others
+        message = measure(target, "write", *SHORT).refused()
+        assert "expected at most 16 far ends, each with a SpaceFibre link" in message, message
+        assert "disconnect one of them first, or use another endpoint" in message, message
+        seen = run("link", target.address, "--token", target.token, "--json", "--count", 1, "--interval", 0.1)
+        links = json.loads(seen.stdout)["links"]
+        assert len({link["far_end"] for link in links}) == len({link["number"] for link in links}) == 16
+        held[5].signal(signal.SIGKILL)
+        wait_for_links(target, 15)
+        check_row(measure(target, "write", *SHORT).succeeded(), "write")
+        for initiator in held:
+            initiator.signal(signal.SIGKILL)
+        wait_for_links(target, 0)
+        report = target.end_report()
+    assert report["spacefibre"]["ended"]["count"] == 17 and report["memory"]["used_bytes"] == 0
 
 
 def test_two_initiators_have_a_link_each_over_shared_memory(tmp_path):

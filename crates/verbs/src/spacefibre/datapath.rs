@@ -122,9 +122,10 @@ impl<K: Connector> LinkDatapath<K> {
     fn open(&mut self, peer: SocketAddr) -> Result<usize, VerbsError> {
         let index = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         if index == MAX_LINKS {
-            let text =
-                format!("an endpoint has at most {MAX_LINKS} SpaceFibre links: reset queue pairs of other far ends");
-            return Err(VerbsError::Invalid(text));
+            return Err(VerbsError::Invalid(format!(
+                "expected at most {MAX_LINKS} far ends, each with a SpaceFibre link, found {peer} as another one: \
+                 disconnect one of them first, or use another endpoint"
+            )));
         }
         let carrier = self.connector.connect(peer)?;
         let frames = match self.prepare(&carrier, index) {

@@ -1,9 +1,9 @@
 //! RDMA over SpaceFibre: queue pairs in software over a SpaceFibre link, which a
 //! [`Carrier`](shotline_transport::carrier::Carrier) carries.
 //!
-//! A [`SpaceFibreEndpoint`] is an [`Endpoint`] at one end of one link. Its queue pairs are reliable connections: the
-//! engine is RoCE's, and its packets are translated to RDMA packets over SpaceFibre
-//! ([`rdma`](shotline_wire::spacefibre::rdma)). The link repairs what its carrier loses, so an engine sends again only
+//! A [`SpaceFibreEndpoint`] is an [`Endpoint`] at one end of links, one to each far end. Its queue pairs are reliable
+//! connections: the engine is RoCE's, and its packets are translated to RDMA packets over SpaceFibre
+//! ([`rdma`](shotline_wire::spacefibre::rdma)). A link repairs what its carrier loses, so an engine sends again only
 //! after a link reset.
 //!
 //! | content | module |
@@ -11,7 +11,7 @@
 //! | packets of the engines as RDMA packets over SpaceFibre | `packet` |
 //! | packets on their way into the link, and segments of them as data frames | `transmit` |
 //! | packets that arrive, put together and checked | `receive` |
-//! | link and carrier | `datapath` |
+//! | links and carriers | `datapath` |
 //! | what reports and watchers see of links | `status` |
 //! | queue pairs, queues, timers, the verbs | [`endpoint`](crate::endpoint) |
 

@@ -8,7 +8,7 @@ use shotline_transport::carrier::Carrier;
 use shotline_transport::carrier::faulty::{Faults, Faulty};
 use shotline_transport::carrier::inproc;
 use shotline_transport::carrier::shm::ShmCarrier;
-use shotline_transport::carrier::udp::{UdpCarrier, UdpSocket};
+use shotline_transport::carrier::udp::UdpPort;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Carrier of any kind.
@@ -23,11 +23,9 @@ fn with_errors(carrier: impl Carrier + 'static, bit_error_rate: f64) -> Result<A
     Ok(Box::new(Faulty::new(carrier, Faults { seed, bit_error_rate, ..Faults::default() })))
 }
 
-/// Connects a UDP socket to one far end at a time.
+/// Opens a UDP socket for each far end, all on the same local address.
 pub struct UdpConnector {
-    address: SocketAddr,
-    /// The bound socket while no far end is connected.
-    socket: Option<UdpSocket>,
+    port: UdpPort,
     bit_error_rate: f64,
 }
 
@@ -35,35 +33,26 @@ impl Connector for UdpConnector {
     type Carrier = AnyCarrier;
 
     fn connect(&mut self, peer: SocketAddr) -> Result<AnyCarrier, VerbsError> {
-        let socket = self.socket.take().ok_or_else(|| {
-            VerbsError::Invalid(format!(
-                "the SpaceFibre link at {} has a far end already: {peer} must wait, or use another endpoint",
-                self.address
-            ))
-        })?;
-        with_errors(socket.connect(peer, None)?, self.bit_error_rate)
+        with_errors(self.port.connect(peer, None)?, self.bit_error_rate)
     }
 
     fn disconnect(&mut self, carrier: AnyCarrier) {
         drop(carrier);
-        // If another process has taken the port meanwhile, the next connection reports that there is no path.
-        self.socket = UdpCarrier::bind(self.address).ok();
     }
 
     fn address(&self) -> SocketAddr {
-        self.address
+        self.port.local_addr()
     }
 }
 
 impl SpaceFibreEndpoint<UdpConnector> {
-    /// Opens an endpoint on a local UDP address, for links to one far end at a time. No privileges are needed.
+    /// Opens an endpoint on a local UDP address, for links to up to 16 far ends. No privileges are needed.
     ///
     /// # Errors
     /// [`VerbsError::Io`] if the address is not available; otherwise those of [`SpaceFibreEndpoint::open`].
     pub fn udp(bind: SocketAddr, selector: &LinkSelector) -> Result<Self, VerbsError> {
-        let socket = UdpCarrier::bind(bind)?;
-        let (address, bit_error_rate) = (socket.local_addr(), selector.bit_error_rate);
-        Self::open(UdpConnector { address, socket: Some(socket), bit_error_rate }, selector.options())
+        let connector = UdpConnector { port: UdpPort::bind(bind)?, bit_error_rate: selector.bit_error_rate };
+        Self::open(connector, selector.options())
     }
 }
 
