@@ -75,14 +75,14 @@ impl Channel {
         self.counters.words_out += u64::from(words);
     }
 
-    /// Requests an FCT of this many words if there is space for it.
-    pub(super) fn request(&mut self, words: u32) -> bool {
-        if self.free < words {
-            return false;
-        }
+    /// Returns the words of space for which no FCT was requested.
+    pub(super) fn free(&self) -> u32 {
+        self.free
+    }
+    /// Requests an FCT of this many words, at most [`Self::free`].
+    pub(super) fn grant(&mut self, words: u32) {
         self.free -= words;
         self.granted += words;
-        true
     }
     /// Takes the words of a frame that has arrived. Returns `false` if no credit was granted for them.
     pub(super) fn accept(&mut self, words: u32) -> bool {

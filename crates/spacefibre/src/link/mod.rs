@@ -123,8 +123,6 @@ pub struct DataLink {
     with_space: u32,
     /// Row before which there is no control word to send, unless something changes, which sets it to 0.
     wake_row: u64,
-    /// Virtual channel that is asked first for an FCT.
-    next_fct: u32,
     reset: Option<ResetCause>,
     counters: LinkCounters,
 }
@@ -145,14 +143,15 @@ impl DataLink {
         assert!((1..=MAX_VCS).contains(&count), "expected 1 to {MAX_VCS} virtual channels, found {count}");
         let qos: ArrayVec<VcQos, MAX_VCS> = channels.iter().map(|config| config.qos).collect();
         let input_words = channels.iter().map(|config| config.input_words).min().unwrap_or_default();
+        let multiplier = multiplier(lanes, input_words);
         Ok(Self {
             lanes: lanes.into(),
-            multiplier: multiplier(lanes, input_words),
+            multiplier,
             channels: channels.iter().map(|config| Channel::new(config.input_words)).collect(),
             with_credit: 0,
             access: MediumAccess::new(&qos)?,
             broadcast_credit: BroadcastCredit::new(broadcasts),
-            recovery: RecoveryBuffer::new(),
+            recovery: RecoveryBuffer::new(lanes, multiplier),
             broadcasts: VecDeque::with_capacity(MAX_WAITING_BROADCASTS),
             receiver: Receiver::default(),
             tx_seq: SequenceNumber::default(),
@@ -165,7 +164,6 @@ impl DataLink {
             last_full: None,
             with_space: u32::MAX,
             wake_row: 0,
-            next_fct: 0,
             reset: None,
             counters: LinkCounters::default(),
         })
@@ -368,20 +366,23 @@ impl DataLink {
         Some(ControlWord::FlowControlToken { vc, multiplier: self.multiplier, seq: self.advance() })
     }
 
-    /// Reserves the space of an FCT in the input buffer of a virtual channel, in turn. Returns the channel.
+    /// Reserves the space of an FCT in the input buffer with the most space, which the far end has filled most. Returns its
+    /// virtual channel.
     fn take_space(&mut self) -> Option<u8> {
         let words = FCT_WORDS * u32::from(self.multiplier);
-        while self.with_space != 0 {
-            let from_next = self.with_space & u32::MAX << self.next_fct;
-            let candidates = if from_next == 0 { self.with_space } else { from_next };
+        let (mut candidates, mut most) = (self.with_space, None);
+        while candidates != 0 {
             let vc = candidates.trailing_zeros();
-            if self.channels.get_mut(vc as usize).is_some_and(|channel| channel.request(words)) {
-                self.next_fct = (vc + 1) % MAX_VCS as u32;
-                return Some(vc as u8);
+            candidates &= candidates - 1;
+            match self.channels.get(vc as usize).map(Channel::free).filter(|free| *free >= words) {
+                Some(free) if most.is_none_or(|(other, _)| other < free) => most = Some((free, vc)),
+                Some(_) => {}
+                None => self.with_space &= !(1 << vc),
             }
-            self.with_space &= !(1 << vc);
         }
-        None
+        let (_, vc) = most?;
+        self.channels[vc as usize].grant(words);
+        Some(vc as u8)
     }
 
     fn full(&mut self) -> ControlWord {
@@ -434,9 +435,11 @@ impl DataLink {
 
     /// Chooses the virtual channel of the next data frame among those with a segment ready (`ready`: bit per channel).
     /// `None` if none may send: no credit, no time-slot, or too much is unacknowledged.
-    pub fn select(&self, ready: u32) -> Option<u8> {
-        let may_send = ready & self.with_credit != 0 && !self.recovery.is_full() && self.recovery.is_all_sent();
-        if may_send { self.access.select(ready & self.with_credit) } else { None }
+    pub fn select(&mut self, ready: u32) -> Option<u8> {
+        let ready = ready & self.with_credit;
+        self.recovery.set_has_data(ready != 0);
+        let may_send = ready != 0 && !self.recovery.is_full() && self.recovery.is_all_sent();
+        if may_send { self.access.select(ready) } else { None }
     }
 
     /// Maximum length in words of the next segment of a virtual channel: a frame, and not more than its credit.

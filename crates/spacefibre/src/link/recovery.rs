@@ -5,12 +5,17 @@
 //! caller, in slots: a segment keeps its slot until it is acknowledged, and slots are used in a ring.
 
 use super::BroadcastMessage;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 /// Maximum number of items that are sent and not acknowledged (ECSS 5.7.7.1o).
 pub const MAX_UNACKNOWLEDGED: usize = 127;
-/// Number of slots for data segments: two items are reserved, so that data never stops an FCT or a broadcast message.
+/// Maximum number of slots for data segments: two items are reserved, so that data never stops an FCT or a broadcast
+/// message.
 pub const DATA_SLOTS: usize = MAX_UNACKNOWLEDGED - 2;
+/// Items of a buffer that data frames and the FCTs for those of the far end share in proportion. It is less than the
+/// maximum, so that FCTs can catch up.
+const BALANCED_ITEMS: usize = 122;
 /// Maximum number of stored broadcast messages.
 const MAX_BROADCASTS: usize = 8;
 
@@ -72,17 +77,28 @@ pub(super) struct RecoveryBuffer {
     log: VecDeque<Kind>,
     /// Sequence count before that of the first item in the log.
     acknowledged: u8,
+    /// Lanes of a data frame, and multiplier of the FCTs: a data frame of full length needs `lanes / multiplier` FCTs.
+    lanes: usize,
+    multiplier: usize,
+    /// Data segments that may be stored at least if both directions are busy.
+    balanced_data: usize,
+    /// There are data to send.
+    has_data: bool,
     next_slot: usize,
 }
 
 impl RecoveryBuffer {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(lanes: u8, multiplier: u8) -> Self {
         Self {
             broadcasts: Queue::new(MAX_BROADCASTS),
             fcts: Queue::new(MAX_UNACKNOWLEDGED),
             data: Queue::new(DATA_SLOTS),
             log: VecDeque::with_capacity(MAX_UNACKNOWLEDGED + 1),
             acknowledged: 0,
+            lanes: lanes.into(),
+            multiplier: multiplier.into(),
+            balanced_data: BALANCED_ITEMS * usize::from(multiplier) / usize::from(lanes + multiplier),
+            has_data: false,
             next_slot: 0,
         }
     }
@@ -93,7 +109,7 @@ impl RecoveryBuffer {
         self.fcts.clear();
         self.data.clear();
         self.log.clear();
-        (self.acknowledged, self.next_slot) = (0, 0);
+        (self.acknowledged, self.next_slot, self.has_data) = (0, 0, false);
     }
 
     fn len(&self) -> usize {
@@ -108,16 +124,34 @@ impl RecoveryBuffer {
     }
     /// Returns the number of data segments that can be stored.
     pub(super) fn free_segments(&self) -> usize {
-        DATA_SLOTS.saturating_sub(self.len())
+        let own = DATA_SLOTS.saturating_sub(self.len());
+        let Self { lanes, multiplier, balanced_data, .. } = *self;
+        // The far end stores FCTs for our data, and the data for which we have sent FCTs. If a frame needs several FCTs, its
+        // buffer is full before ours.
+        let items = match lanes.cmp(&multiplier) {
+            Ordering::Less => return own,
+            Ordering::Equal => MAX_UNACKNOWLEDGED - 1,
+            Ordering::Greater => BALANCED_ITEMS,
+        };
+        // An FCT counts as somewhat more than its data, so that FCTs can catch up.
+        let of_far_end = (items * lanes).saturating_sub(self.fcts.items.len() * (multiplier + 1));
+        let max = (of_far_end * multiplier / (lanes * lanes)).max(balanced_data);
+        own.min(max.saturating_sub(self.data.items.len()))
     }
     /// Returns `true` if no data segment can be stored.
     pub(super) fn is_full(&self) -> bool {
         self.free_segments() == 0
     }
-    /// Returns `true` if an FCT can be stored. There must be as many FCTs as data frames of the far end: with a smaller
-    /// number, and not the quality of service, each channel would have the same bandwidth.
+    /// Sets whether there are data to send.
+    pub(super) fn set_has_data(&mut self, has_data: bool) {
+        self.has_data = has_data;
+    }
+    /// Returns `true` if an FCT can be stored. There must be as many as the data frames of the far end need: with a
+    /// smaller number, and not the quality of service, each channel would have the same bandwidth. But they leave data
+    /// that wait their part, or one direction would stop the other.
     pub(super) fn accepts_fct(&self) -> bool {
-        self.len() < MAX_UNACKNOWLEDGED - 1
+        let reserved = if self.has_data { self.balanced_data } else { 0 };
+        self.len() < MAX_UNACKNOWLEDGED - 1 && self.fcts.items.len() + reserved < MAX_UNACKNOWLEDGED - 1
     }
     pub(super) fn accepts_broadcast(&self) -> bool {
         self.broadcasts.items.len() < MAX_BROADCASTS && self.len() < MAX_UNACKNOWLEDGED

@@ -4,5 +4,6 @@ mod configuration;
 mod link;
 mod model;
 mod priority;
+mod round_trip;
 mod schedule;
 mod shares;

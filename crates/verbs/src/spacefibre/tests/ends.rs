@@ -331,7 +331,7 @@ fn words_of_busy_channels(channels: &str, rounds: u32) -> Vec<u64> {
 
 #[test]
 fn busy_queue_pairs_have_the_shares_of_their_channels() {
-    for lanes in [1, 4, 8] {
+    for lanes in [1, 4, 8, 9, 12, 16] {
         let words = words_of_busy_channels(&format!("lanes={lanes},vc=75%,vc=25%"), 1000);
         let part = words[0] as f64 / (words[0] + words[1]) as f64;
         assert!((0.73..0.77).contains(&part), "{lanes} lanes: {words:?}");
