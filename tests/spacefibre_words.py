@@ -91,6 +91,8 @@ class Control:
     vc: int | None = None
     credit: int | None = None  # words
     seq: int | None = None
+    late: bool = False  # of a broadcast message
+    delayed: bool = False
 
 
 @dataclass
@@ -149,7 +151,7 @@ def contents(data, found):
 def broadcast_frame(words):
     check(words[:2] == b"\xfc\x5d" and words[12] == 0x5C, "not a broadcast frame")
     check(crc8(words) == 0, "CRC-8 of a broadcast frame")
-    return Control("EBF", seq=words[14])
+    return Control("EBF", seq=words[14], late=bool(words[13] & 1), delayed=bool(words[13] & 2))
 
 
 def record_header(data, at, lanes):

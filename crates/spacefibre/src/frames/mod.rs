@@ -311,6 +311,9 @@ impl FrameLink {
             self.counters.other_lanes += 1;
             return;
         }
+        if !self.is_up() {
+            self.link.delay_broadcasts();
+        }
         match self.session.receive(&header) {
             Verdict::Initialise => self.answer = true,
             Verdict::Old => self.counters.old += 1,

@@ -19,6 +19,11 @@ impl BroadcastMessage {
     /// Number of bytes of a broadcast frame.
     pub const FRAME_LEN: usize = 16;
 
+    /// Marks it as late: it could not be sent at once, or is sent again (ECSS 5.3.8.4j).
+    pub(super) fn delay(&mut self) {
+        self.status.late = true;
+    }
+
     /// Returns the words of its frame.
     pub fn encode(&self, seq: SequenceNumber) -> [Word; 4] {
         let start = ControlWord::StartBroadcastFrame { channel: self.channel, kind: self.kind }.emit();

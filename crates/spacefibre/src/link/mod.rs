@@ -226,14 +226,22 @@ impl DataLink {
         (self.last_ack, self.wake_row) = (self.rows, 0);
     }
 
-    /// Queues a broadcast message. Returns `false` if too many wait.
-    pub fn post_broadcast(&mut self, message: BroadcastMessage) -> bool {
+    /// Queues a broadcast message. Returns `false` if too many wait. It is late if it must wait for an error recovery.
+    pub fn post_broadcast(&mut self, mut message: BroadcastMessage) -> bool {
         let has_space = self.broadcasts.len() < MAX_WAITING_BROADCASTS;
         if has_space {
             self.wake_row = 0;
+            if self.retry_pending || self.recovery.resends_broadcasts() {
+                message.delay();
+            }
             self.broadcasts.push_back(message);
         }
         has_space
+    }
+
+    /// Marks the broadcast messages that wait as late: no lane is active, or the link is being repaired.
+    pub fn delay_broadcasts(&mut self) {
+        self.broadcasts.iter_mut().for_each(BroadcastMessage::delay);
     }
 
     /// Frees words of an input buffer that were read, so that the far end may send as many again.

@@ -144,6 +144,7 @@ impl DataLink {
             return;
         }
         self.counters.items_resent += self.recovery.rewind() as u64;
+        self.delay_broadcasts();
         self.tx_seq.count = seq.count;
         // The rows of a frame that RETRY abandons are counted again with its next attempt.
         (self.retry_pending, self.is_new) = (true, false);

@@ -177,6 +177,10 @@ impl RecoveryBuffer {
         self.broadcasts.items.push_back(message);
     }
 
+    /// Returns `true` if a broadcast message waits to be sent again.
+    pub(super) fn resends_broadcasts(&self) -> bool {
+        !self.broadcasts.is_all_sent()
+    }
     pub(super) fn unsent_broadcast(&self) -> Option<BroadcastMessage> {
         self.broadcasts.unsent()
     }
@@ -222,9 +226,10 @@ impl RecoveryBuffer {
         Ok(())
     }
 
-    /// Makes all remaining items unsent. Returns how many were sent before.
+    /// Makes all remaining items unsent, and broadcast messages late. Returns how many were sent before.
     pub(super) fn rewind(&mut self) -> usize {
         let sent = self.log.len();
+        self.broadcasts.items.iter_mut().for_each(BroadcastMessage::delay);
         (self.broadcasts.sent, self.fcts.sent, self.data.sent) = (0, 0, 0);
         self.log.clear();
         sent

@@ -36,6 +36,10 @@ fn message(kind: u8) -> BroadcastMessage {
     BroadcastMessage { channel: 7, kind, data: *b"tick-008", status: BroadcastStatus::default() }
 }
 
+fn late(message: BroadcastMessage) -> BroadcastMessage {
+    BroadcastMessage { status: BroadcastStatus { late: true, ..message.status }, ..message }
+}
+
 /// Sends a new frame of channel 0 and returns its sequence number.
 fn send_frame(link: &mut DataLink, words: u32) -> SequenceNumber {
     assert_eq!(link.select(1), Some(0));
@@ -127,7 +131,40 @@ fn broadcast_frames_precede_fcts_and_are_resent_first() {
     );
     link.on_control(ControlWord::Nack { seq: seq(1, false) });
     let resent = controls(&mut link);
-    assert_eq!(resent[..2], [Control::Retry, Control::Broadcast(message(2), seq(2, true))]);
+    assert_eq!(resent[..2], [Control::Retry, Control::Broadcast(late(message(2)), seq(2, true))]);
+}
+
+#[test]
+fn messages_that_wait_for_a_retry_or_a_lane_are_late() {
+    let mut link = link(1);
+    let delayed = BroadcastMessage { status: BroadcastStatus { late: false, delayed: true }, ..message(1) };
+    link.post_broadcast(delayed);
+    assert_eq!(controls(&mut link)[0], Control::Broadcast(delayed, seq(1, false)), "sent at once");
+    link.on_control(ControlWord::Nack { seq: seq(0, false) });
+    link.post_broadcast(message(2));
+    assert_eq!(link.next_control(), Some(Control::Retry));
+    link.post_broadcast(message(3));
+    let resent = [late(delayed), late(message(2)), late(message(3))];
+    for (message, count) in resent.into_iter().zip(1..) {
+        assert_eq!(link.next_control(), Some(Control::Broadcast(message, seq(count, true))));
+    }
+    // FCTs that are sent again wait for broadcast messages, and not the other way round.
+    link.post_broadcast(message(4));
+    assert_eq!(link.next_control(), Some(Control::Broadcast(message(4), seq(4, true))));
+    link.post_broadcast(message(5));
+    link.delay_broadcasts();
+    assert_eq!(link.next_control(), Some(Control::Broadcast(late(message(5)), seq(5, true))));
+}
+
+#[test]
+fn messages_that_wait_for_bandwidth_credit_are_not_late() {
+    let share = Share::from_parts(65_536 / 64).unwrap();
+    let channel = VcConfig { qos: VcQos::new(0, share), input_words: 4 * FRAME };
+    let mut link = DataLink::new(LANES, &[channel], share).unwrap();
+    link.post_broadcast(message(1));
+    assert!(!controls(&mut link).iter().any(|control| matches!(control, Control::Broadcast(..))));
+    link.pass_idle_rows(256);
+    assert_eq!(link.next_control(), Some(Control::Broadcast(message(1), seq(5, false))));
 }
 
 #[test]

@@ -250,6 +250,9 @@ impl WordLink {
                 self.reset_link(source, sink);
             }
         }
+        if !self.is_up() {
+            self.link.delay_broadcasts();
+        }
         let Self { lanes, link, transmitter, reset, .. } = self;
         let is_initialised = reset.is_initialised();
         lanes.transmit(move |lanes| is_initialised.then(move || transmitter.next_row(link, source, lanes)), words);

@@ -215,18 +215,40 @@ fn slow_receiver_stops_only_its_own_channel() {
     assert_eq!(ends[1].sink.packets, 600);
 }
 
+fn message(number: u8) -> BroadcastMessage {
+    BroadcastMessage { channel: number, kind: 3, data: [number; 8], status: BroadcastStatus::default() }
+}
+
+#[test]
+fn messages_that_waited_or_were_sent_again_are_late() {
+    let mut random = SplitMix64::new(1);
+    let mut ends = [(); 2].map(|()| end(&mut random, 2, 1, 0));
+    let mut now = 0;
+    let mut deliver = |ends: &mut [End; 2], count: usize| {
+        while ends[1].sink.broadcasts.len() < count {
+            now += 1_000_000;
+            step(ends, now);
+        }
+    };
+    ends[0].link.link().post_broadcast(message(0));
+    deliver(&mut ends, 1);
+    ends[0].link.link().post_broadcast(message(1));
+    deliver(&mut ends, 2);
+    // Its datagram is lost.
+    ends[0].link.link().post_broadcast(message(2));
+    let mut out = Datagram { bytes: Vec::new(), space: 8_000 };
+    assert!(ends[0].link.transmit(0, &mut ends[0].source, &mut out));
+    deliver(&mut ends, 3);
+    let found: Vec<_> = ends[1].sink.broadcasts.iter().map(|message| (message.channel, message.status.late)).collect();
+    assert_eq!(found, [(0, true), (1, false), (2, true)]);
+}
+
 #[test]
 fn broadcast_messages_arrive_once_and_in_order_despite_faults() {
     let faults = Faults { lose: 0.05, repeat: 0.05, swap: 0.05, flip: 0.05, reset: 0.0 };
     for seed in 0..100 {
         let mut random = SplitMix64::new(seed);
         let mut ends = [(); 2].map(|()| end(&mut random, 2, 1, 20));
-        let message = |number: u8| BroadcastMessage {
-            channel: number,
-            kind: 3,
-            data: [number; 8],
-            status: BroadcastStatus::default(),
-        };
         let mut posted = 0;
         let mut now = 0;
         while ends[1].sink.broadcasts.len() < 50 {

@@ -222,7 +222,38 @@ fn all_packets_arrive_over_perfect_lines() {
         link.check_balance();
         link.check_all_arrived(12 * u64::from(shape.vcs));
         assert!(link.ends.iter().all(|end| end.posted > 10));
+        let mut messages = link.ends.iter().flat_map(|end| &end.sink.broadcasts);
+        assert!(messages.all(|message| !message.status.late), "a message that is sent once, and at once, is not late");
     }
+}
+
+#[test]
+fn messages_that_waited_or_were_sent_again_are_late() {
+    let shape = Shape { lanes: 2, vcs: 1, packets: 0, max_len: 1, scrambled: true };
+    let mut link = Link::new(1, shape);
+    // Before a lane is active.
+    let message = BroadcastMessage { channel: 0, kind: 3, data: [0; 8], status: BroadcastStatus::default() };
+    assert!(link.ends[0].link.link().post_broadcast(message));
+    link.ends[0].posted = 1;
+    link.finish();
+    assert!(link.ends[1].sink.broadcasts[0].status.late);
+    let mut resent = 0;
+    for (word, number) in (0..14).zip(1..) {
+        let retries = |link: &Link| link.ends[0].link.link_counters().retries;
+        let before = retries(&link);
+        link.post(0);
+        link.run(word);
+        // In one word of the message, or before or after it.
+        link.ends[0].lines[1].flips = 1 << 17;
+        while link.ends[1].sink.broadcasts.len() <= number {
+            link.step();
+        }
+        assert_eq!(link.ends[1].sink.broadcasts[number].status.late, retries(&link) > before, "after {word} words");
+        resent += retries(&link) - before;
+        link.finish();
+    }
+    assert!((4..=8).contains(&resent), "{resent} messages were hit");
+    link.check_all_arrived(0);
 }
 
 #[test]
