@@ -22,8 +22,8 @@
 //! cut. Lanes that fail and return without a link reset lose nothing: what was not acknowledged is sent again.
 //!
 //! Where the standard leaves a choice, or does not prevent that an end waits for ever:
-//! - INIT3 has the reset flag until a lane is active, and further reports of the far end's reset are ignored until then:
-//!   each lane reports the same one.
+//! - INIT3 has the reset flag until the far end sends a row, and further reports of the far end's reset are ignored until
+//!   then: each lane reports the same one, and an error in the last INIT3 sets a lane back.
 //! - An end that has active lanes and has not received the far end's reset flag for 10,000 word times resets the link
 //!   again.
 //! - After each idle frame of full length a FULL is sent if something is not acknowledged: an ACK may have been lost with
@@ -97,10 +97,10 @@ pub use line::Lines;
 
 use crate::frames::{Sink, Source};
 use crate::link::{DataLink, FRAME_ROWS, LinkCounters, ResetCause, VcConfig};
-use crate::multilane::{LaneCountError, MAX_LANES, MultiLane, MultiLaneConfig, MultiLaneEvent};
+use crate::multilane::{LaneCountError, MAX_LANES, MultiLane, MultiLaneConfig, MultiLaneEvent, RxRow};
 use crate::qos::{QosError, Share};
 use receive::Receiver;
-use reset::{Action, LinkReset};
+use reset::LinkReset;
 use shotline_wire::spacefibre::{Capability, Word};
 use transmit::Transmitter;
 
@@ -234,21 +234,22 @@ impl WordLink {
         while let Some(event) = self.lanes.next_event() {
             self.on_event(event);
         }
+        let mut is_first_row = false;
         while let Some(row) = self.lanes.next_row() {
             if self.reset.is_initialised() {
+                is_first_row |= !matches!(row, RxRow::RxErr) && self.reset.on_row();
                 self.receiver.receive(row, &mut self.link, sink);
             }
+        }
+        if is_first_row {
+            self.announce(false);
         }
         if self.link.take_reset().is_some() {
             self.reset_link(source, sink);
         }
-        match self.reset.tick(self.lanes.is_active()) {
-            Action::None => {}
-            Action::Announce => self.announce(false),
-            Action::Reset => {
-                self.receiver.counters.reset_time_outs += 1;
-                self.reset_link(source, sink);
-            }
+        if self.reset.tick(self.lanes.is_active()) {
+            self.receiver.counters.reset_time_outs += 1;
+            self.reset_link(source, sink);
         }
         if !self.is_up() {
             self.link.delay_broadcasts();

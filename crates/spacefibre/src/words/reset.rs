@@ -9,32 +9,21 @@ const TIME_OUT_WORDS: u32 = 10_000;
 enum State {
     /// Check Far-End Reset: this end is reset.
     CheckFarEnd,
-    /// Link Initialised, and no lane has been active yet.
+    /// Link Initialised, and nothing has been received from the far end yet.
     Initialised,
-    /// Link Initialised, and a lane has been active.
+    /// Link Initialised, and the far end is, too: it has sent a row.
     Running,
-}
-
-/// What a caller must do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// Nothing.
-    None,
-    /// Near-End Reset: reset the link and all lanes.
-    Reset,
-    /// Announce no reset in INIT3 any more.
-    Announce,
 }
 
 /// Link reset state machine of one end.
 ///
 /// The standard has one state Link Initialised, in which INIT3 has no reset flag. Several lanes then report the same
-/// reset of the far end, and the second report would begin another one. So reports are ignored, and the flag stays,
-/// until a lane is active.
+/// reset of the far end, and the second report would begin another one; and a far end that has not received this end's
+/// last INIT3 would wait for the flag. So reports are ignored, and the flag stays, until the far end sends a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkReset {
     state: State,
-    /// Word times with active lanes in Check Far-End Reset.
+    /// Word times with active lanes in Check Far-End Reset since the last reset.
     waited: u32,
 }
 
@@ -67,20 +56,22 @@ impl LinkReset {
         }
     }
 
-    /// Counts a word time.
+    /// Takes a row without error: the far end has received this end's reset flag. Returns `true` if INIT3 must have no
+    /// such flag any more.
     #[inline]
-    pub(super) fn tick(&mut self, is_lane_active: bool) -> Action {
-        if self.state == State::Running || !is_lane_active { Action::None } else { self.tick_active() }
+    pub(super) fn on_row(&mut self) -> bool {
+        let is_first = self.state == State::Initialised;
+        if is_first {
+            self.state = State::Running;
+        }
+        is_first
     }
 
-    /// Counts a word time with an active lane before [`State::Running`].
-    fn tick_active(&mut self) -> Action {
-        if self.state == State::Initialised {
-            self.state = State::Running;
-            return Action::Announce;
-        }
+    /// Counts a word time. Returns `true` if this end has waited too long, and must be reset (Near-End Reset).
+    #[inline]
+    pub(super) fn tick(&mut self, is_lane_active: bool) -> bool {
         // The far end was reset and does not know of this end's reset: a bit error can lose the flag.
-        self.waited += 1;
-        if self.waited > TIME_OUT_WORDS { Action::Reset } else { Action::None }
+        self.waited += u32::from(self.state == State::CheckFarEnd && is_lane_active);
+        self.waited > TIME_OUT_WORDS
     }
 }

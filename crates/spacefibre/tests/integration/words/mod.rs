@@ -2,6 +2,7 @@
 
 mod faults;
 mod frames;
+mod initialisation;
 mod line;
 
 use crate::traffic::{Received, Traffic};
