@@ -1,5 +1,7 @@
 //! Two frame links over a network that loses, repeats, reorders and corrupts datagrams.
 
+mod single_faults;
+
 use crate::traffic::{Received, Traffic};
 use shotline_random::SplitMix64;
 use shotline_spacefibre::frames::{FrameConfig, FrameLink, Output};

@@ -7,6 +7,7 @@ use shotline_wire::spacefibre::datagram::PacketEnd;
 use std::collections::VecDeque;
 
 /// Packets to send, in order, for each virtual channel.
+#[derive(Clone)]
 pub struct Traffic {
     packets: Vec<VecDeque<Vec<u8>>>,
     /// Bytes of the first packet of each channel that were read.
@@ -67,7 +68,7 @@ impl Source for Traffic {
 }
 
 /// Received packets. Every complete one is compared with what must have been sent.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Received {
     partial: Vec<Vec<u8>>,
     /// Number of the next packet of each channel, at least.
@@ -133,4 +134,36 @@ impl Sink for Received {
             held.fill(0);
         }
     }
+}
+
+/// Packets to send on channel 0, or those that were received, with their ends; and the one that was read last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script(Vec<(Vec<u8>, PacketEnd)>, Vec<u8>);
+
+impl Script {
+    pub fn with_incomplete_packets() -> Self {
+        let end = |len| if len % 3 == 0 { PacketEnd::Eop } else { PacketEnd::Eep };
+        Self((0..20).map(|len| (vec![len; len.into()], end(len))).collect(), Vec::new())
+    }
+}
+
+impl Source for Script {
+    fn ready(&self) -> u32 {
+        u32::from(!self.0.is_empty())
+    }
+    fn read(&mut self, _vc: u8, _max: usize) -> (&[u8], Option<PacketEnd>) {
+        let (bytes, end) = self.0.remove(0);
+        self.1 = bytes;
+        (&self.1, Some(end))
+    }
+    fn on_reset(&mut self) {}
+}
+
+impl Sink for Script {
+    fn write(&mut self, _vc: u8, data: &[u8], end: Option<PacketEnd>) -> bool {
+        self.0.push((data.to_vec(), end.unwrap()));
+        true
+    }
+    fn broadcast(&mut self, _message: &BroadcastMessage) {}
+    fn on_reset(&mut self) {}
 }

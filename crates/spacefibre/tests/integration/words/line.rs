@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 /// All line bits of a word.
 pub const WORD: u64 = (1 << LINE_BITS) - 1;
 
+#[derive(Clone)]
 pub struct Line {
     encoder: Encoder,
     /// Delay in words that the elastic buffer keeps, plus or minus nothing or one word more.

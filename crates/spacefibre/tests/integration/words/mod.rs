@@ -4,6 +4,7 @@ mod faults;
 mod frames;
 mod initialisation;
 mod line;
+mod single_faults;
 
 use crate::traffic::{Received, Traffic};
 use line::Line;
@@ -15,6 +16,7 @@ use shotline_spacefibre::words::{Lines, WordConfig, WordLink};
 use shotline_wire::spacefibre::{BroadcastStatus, Word};
 
 /// One end of a link with what it sends and receives.
+#[derive(Clone)]
 struct End {
     link: WordLink,
     decoders: Lines,
@@ -29,6 +31,7 @@ struct End {
 }
 
 /// Both ends of a link.
+#[derive(Clone)]
 struct Link {
     ends: [End; 2],
     vcs: u8,
