@@ -5,7 +5,7 @@ use super::link::Link;
 use super::options::{LinkOptions, SEGMENT};
 use super::selector::FORM;
 use super::status::EndedLinks;
-use super::time_slots::{next_time_slot, time_slot};
+use super::time_slots::{next_start, time_slot};
 use crate::api::{Capabilities, ControlSocket, Description, Flag, Reach, VerbsError};
 use crate::endpoint::{CAPABILITIES, Core, Datapath};
 use crate::engine::Nanos;
@@ -244,8 +244,11 @@ impl<K: Connector> Datapath for LinkDatapath<K> {
 
     fn deadline(&self, now: Nanos) -> Option<Nanos> {
         let links = || self.links.iter().flatten();
-        // A channel may have to wait for the next time-slot.
-        let slot = (self.has_time_slots && links().next().is_some()).then(|| next_time_slot(now));
+        let waiting = |link: &Link<_>| {
+            let (ready, channels) = (link.ready(), self.options.channels.iter().enumerate());
+            channels.filter(move |(vc, _)| ready >> vc & 1 == 1).map(|(_, channel)| channel.qos.slots)
+        };
+        let slot = if self.has_time_slots { next_start(now, links().flat_map(waiting)) } else { None };
         links().filter_map(Link::deadline).chain(slot).min()
     }
 

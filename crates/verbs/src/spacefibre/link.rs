@@ -6,7 +6,7 @@ use super::transmit::Queues;
 use crate::endpoint::Core;
 use crate::engine::Nanos;
 use shotline_memory::Regions;
-use shotline_spacefibre::frames::{FrameLink, Output};
+use shotline_spacefibre::frames::{FrameLink, Output, Source};
 use shotline_transport::IoError;
 use shotline_transport::carrier::Carrier;
 use std::net::SocketAddr;
@@ -157,6 +157,11 @@ impl<C: Carrier> Link<C> {
     /// Announces to the carrier that this end will sleep. Returns `true` if it must not.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         !self.is_disconnected && !self.carrier.prepare_sleep()
+    }
+
+    /// Returns a bit per virtual channel with packets that wait for the link.
+    pub(super) fn ready(&self) -> u32 {
+        self.queues.ready()
     }
 
     #[cfg(test)]

@@ -7,16 +7,20 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Duration of a time-slot. A schedule of 16 ms is shorter than the timeouts of queue pairs.
-const TIME_SLOT: Nanos = 250_000;
+pub(super) const TIME_SLOT: Nanos = 250_000;
 
 /// Returns the time-slot at this time of the monotonic clock.
 pub fn time_slot(now: Nanos) -> u8 {
     (now / TIME_SLOT % u64::from(TIME_SLOTS)) as u8
 }
 
-/// Returns the time at which the next time-slot begins.
-pub(super) fn next_time_slot(now: Nanos) -> Nanos {
-    (now / TIME_SLOT + 1) * TIME_SLOT
+/// Returns the time at which the next time-slot begins in which one of these channels may send, of those that may not send
+/// at this time. Each is given by its time-slots, one bit each; `None` if there is no such channel.
+pub(super) fn next_start(now: Nanos, waiting: impl Iterator<Item = u64>) -> Option<Nanos> {
+    let slot = u32::from(time_slot(now));
+    let slots = waiting.filter(|slots| slots >> slot & 1 == 0).fold(0, |all, slots| all | slots);
+    let after = u64::from(slots.rotate_right(slot).trailing_zeros());
+    (slots != 0).then(|| (now / TIME_SLOT + after) * TIME_SLOT)
 }
 
 /// Time-slots in which frames of a channel may start, one bit each; written as `0-31+48-63`.
@@ -120,6 +124,33 @@ mod tests {
     #[test]
     fn schedule_repeats_after_64_time_slots() {
         assert_eq!([0, TIME_SLOT - 1, TIME_SLOT, 63 * TIME_SLOT, 64 * TIME_SLOT].map(time_slot), [0, 0, 1, 63, 0]);
-        assert_eq!([0, TIME_SLOT - 1, TIME_SLOT].map(next_time_slot), [TIME_SLOT, TIME_SLOT, 2 * TIME_SLOT]);
+    }
+
+    #[test]
+    fn next_start_is_that_of_the_first_waiting_channel() {
+        let start = |now, waiting: &[u64]| next_start(now, waiting.iter().copied());
+        let at = |slot: u64| Some(slot * TIME_SLOT);
+        assert_eq!(start(0, &[]), None, "no channel waits");
+        assert_eq!(start(3 * TIME_SLOT, &[1 << 3, ALL_SLOTS]), None, "all may send now, and wait for something else");
+        assert_eq!(start(3 * TIME_SLOT, &[1 << 3 | 1 << 4, 1 << 9]), at(9), "the first of them may send now");
+        assert_eq!(start(3 * TIME_SLOT, &[1 << 9, 1 << 7, 1]), at(7));
+        assert_eq!(start(4 * TIME_SLOT - 1, &[1 << 4]), at(4), "within a time-slot");
+        assert_eq!(start(640 * TIME_SLOT + 63 * TIME_SLOT, &[1]), at(704), "in the next schedule");
+        assert_eq!(start(640 * TIME_SLOT + 5, &[1 << 63]), at(703));
+    }
+
+    #[test]
+    fn no_earlier_time_slot_than_the_next_start_is_one_to_send_in() {
+        for seed in shotline_testing::seeds(0..200) {
+            let mut random = shotline_random::SplitMix64::new(seed);
+            let mut slots = || random.next_u64() & random.next_u64() & random.next_u64() & random.next_u64();
+            let waiting = [slots(), slots(), slots()];
+            let now = random.below(1 << 30);
+            let waits =
+                waiting.iter().filter(|slots| **slots >> time_slot(now) & 1 == 0).fold(0, |all, slots| all | slots);
+            let mut begins = (1..=64).map(|after| (now / TIME_SLOT + after) * TIME_SLOT);
+            let expected = begins.find(|begin| waits >> time_slot(*begin) & 1 == 1);
+            assert_eq!(next_start(now, waiting.into_iter()), expected);
+        }
     }
 }

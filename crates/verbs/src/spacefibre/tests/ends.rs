@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::api::{QpState, Status};
+use crate::endpoint::Datapath;
 use crate::spacefibre::LinkSelector;
+use crate::spacefibre::time_slots::TIME_SLOT;
 use shotline_spacefibre::frames::{FrameConfig, FrameLink, Output, Sink, Source};
 use shotline_spacefibre::link::BroadcastMessage;
 use shotline_spacefibre::qos::{Share, VcQos};
@@ -306,6 +308,29 @@ fn channel_without_credit_does_not_stop_another_one() {
     });
     let (header, rest) = Header::parse(&miser.received[0]).unwrap();
     assert_eq!(header.data(&rest[..4100]).unwrap().verify().unwrap(), node.bytes(0, 4096));
+}
+
+#[test]
+fn endpoint_wakes_only_for_time_slots_in_which_a_packet_waits() {
+    let options = "lanes=4,vc=50%/0/10-20,vc=50%/0/15".parse::<LinkSelector>().unwrap().options();
+    let [mut node, far] = Node::pair(&options, Faults::default());
+    let qps = [0, 1].map(|level| {
+        let qp = node.create_qp(level);
+        node.connect(qp, (far.endpoint.address(), 77), Duration::from_secs(100)).unwrap();
+        qp
+    });
+    let deadline = |node: &Node, slot: u64| node.endpoint.datapath.deadline(slot * TIME_SLOT);
+    let idle = deadline(&node, 0);
+    assert!((0..64).all(|slot| deadline(&node, slot) == idle), "no packet waits");
+    // The far end does not answer, so packets wait whatever time it is.
+    let mut post = |qp| {
+        let element = node.element(0, 100);
+        node.post(qp, 0, Operation::Write(Remote { address: 0, rkey: 1 }), &[element]);
+        node.endpoint.progress().unwrap();
+        [0, 9, 10, 14, 15, 20, 21].map(|slot| deadline(&node, slot).unwrap().min(99 * TIME_SLOT) / TIME_SLOT)
+    };
+    assert_eq!(post(qps[1]), [15, 15, 15, 15, 99, 79, 79]);
+    assert_eq!(post(qps[0]), [10, 10, 15, 15, 99, 79, 74]);
 }
 
 /// Keeps a queue pair of each virtual channel busy with long WRITEs. Returns the words that each channel has sent.
