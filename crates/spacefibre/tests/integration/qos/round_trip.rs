@@ -95,7 +95,7 @@ impl End {
             if self.link.has_pending_ack() {
                 self.link.pass_idle_rows(15);
             }
-            (self.now, self.sent.idle_rows) = (self.now + 1, self.sent.idle_rows + 1);
+            (self.now, self.sent.idle_rows) = (self.now + 8, self.sent.idle_rows + 8);
             return None;
         };
         let words = self.link.max_segment();

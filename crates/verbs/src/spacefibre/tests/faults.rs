@@ -259,3 +259,39 @@ fn requests_survive_link_resets() {
         assert!(retransmitted > 0, "packets were lost");
     }
 }
+
+#[test]
+fn channel_whose_initiator_guesses_keys_disturbs_no_other_one() {
+    let mut nodes = Node::pair(&LinkOptions::new(4, 2).unwrap(), Faults::default());
+    let timeouts = [Duration::from_millis(5), Duration::from_secs(60)];
+    let [guessing, honest] = [0, 1].map(|level| connect(&mut nodes, level, timeouts[usize::from(level)])[0]);
+    let remote = nodes[1].remote(0);
+    let (mut guesses, mut written) = (Vec::new(), 0);
+    for id in 0..40 {
+        let element = nodes[0].element(0, 1000);
+        let guess = Remote { address: 0, rkey: remote.rkey.wrapping_add(1 + id as u32) };
+        nodes[0].post(guessing, id, Operation::Write(guess), &[element]);
+    }
+    nodes[0].region.write(4096, &[7; 1000]);
+    for id in 0..40 {
+        let element = nodes[0].element(4096, 1000);
+        nodes[0].post(honest, id, Operation::Write(nodes[1].remote(4096 + 1000 * id)), &[element]);
+    }
+    wait_until("all requests complete", || {
+        nodes[1].poll();
+        for completion in nodes[0].poll() {
+            if completion.qp == honest.0 {
+                assert_eq!((completion.id, completion.status), (written, Status::Success));
+                written += 1;
+            } else {
+                guesses.push((completion.id, completion.status));
+            }
+        }
+        guesses.len() == 40 && written == 40
+    });
+    assert_eq!(guesses[0], (0, Status::RetryExceeded));
+    assert!(guesses.iter().skip(1).zip(1..).all(|(guess, id)| *guess == (id, Status::Flushed)), "{guesses:?}");
+    assert_eq!(nodes[0].endpoint.qp_counters(honest).unwrap().retransmitted, 0);
+    assert!(nodes[1].bytes(0, 4096).iter().all(|byte| *byte == 0), "memory that no key opened");
+    assert!(nodes[1].bytes(4096, 40_000).iter().all(|byte| *byte == 7));
+}
