@@ -71,7 +71,8 @@
 //! let mut ends = [WordLink::new(config, &[channel])?, WordLink::new(config, &[channel])?];
 //! ends[0].start();
 //! ends[1].start_automatically();
-//! let (mut source, mut nothing, mut sink) = (Packets(vec![b"hello".to_vec()], Vec::new()), Packets::default(), Packets::default());
+//! let mut source = Packets(vec![b"hello".to_vec()], Vec::new());
+//! let (mut nothing, mut sink) = (Packets::default(), Packets::default());
 //! let mut words = [[None; MAX_LANES]; 2];
 //! while sink.0.is_empty() {
 //!     for lane in 0..2 {
