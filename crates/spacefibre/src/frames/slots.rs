@@ -62,6 +62,7 @@ impl Slots {
     }
 
     /// Encodes the next characters of a packet, and its end if it follows, in a slot. Returns the number of data words.
+    #[inline]
     pub(super) fn store(&mut self, slot: usize, vc: u8, characters: &[u8], end: Option<PacketEnd>) -> u32 {
         let Self { coding, slot_len, is_scrambled, .. } = *self;
         let record = &mut self.bytes[slot * slot_len..][..slot_len];

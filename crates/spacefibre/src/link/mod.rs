@@ -456,6 +456,9 @@ impl DataLink {
     }
 
     /// Stores a new segment of a channel that [`Self::select`] returned; at most [`Self::segment_limit`] words.
+    // Inlined, as `RecoveryBuffer::store_segment`: a call returns the segment in memory in pieces, and a load of all of it
+    // waits for all stores before, which are those of the frame.
+    #[inline(always)]
     pub fn admit(&mut self, vc: u8, words: u32) -> Segment {
         let channel = &mut self.channels[usize::from(vc)];
         channel.spend(words);

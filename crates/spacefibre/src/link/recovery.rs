@@ -161,6 +161,7 @@ impl RecoveryBuffer {
         self.next_slot
     }
     /// Stores a data segment, which must be accepted ([`Self::is_full`]). Returns it with its slot.
+    #[inline(always)]
     pub(super) fn store_segment(&mut self, vc: u8, words: u32) -> Segment {
         debug_assert!(!self.is_full());
         let segment = Segment { slot: self.next_slot, vc, words };

@@ -119,6 +119,7 @@ impl Queue {
     }
 
     /// Returns at most `max` characters of the first packet, and the end of the packet if it follows.
+    #[inline(always)]
     fn read(&mut self, max: usize) -> (&[u8], Option<PacketEnd>) {
         let Some(packet) = self.packets.front_mut() else { return (&[], Some(PacketEnd::Eep)) };
         let (start, left) = (packet.offset, packet.remaining());
@@ -237,6 +238,8 @@ impl Source for Queues {
         self.ready
     }
 
+    // Inlined: a call returns the end in memory as one byte, and a load of more bytes waits for all stores before.
+    #[inline(always)]
     fn read(&mut self, vc: u8, max: usize) -> (&[u8], Option<PacketEnd>) {
         let queue = &mut self.queues[usize::from(vc)];
         let is_last = queue.packets.len() == 1;
