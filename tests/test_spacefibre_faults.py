@@ -96,11 +96,11 @@ def test_a_target_started_again_after_a_kill_has_right_memory(tmp_path, carrier)
 # --- ends that fall silent or lie ------------------------------------------------------------------------
 
 
-def run_through_relay(target, change, *arguments):
+def run_through_relay(target, change, seconds=0.02):
     """Returns the end of a run whose link has one lane, and passes `change`."""
     with LinkRelay(target, change) as relay:
         relay.transport = target.transport
-        return measure(relay, "write", "--group", 4, "--seconds", 0.02, "--json", *arguments, limit=BOUND_S)
+        return measure(relay, "write", "--group", 4, "--seconds", seconds, "--json", limit=BOUND_S)
 
 
 @pytest.mark.parametrize("passed", [0, 3, 40])
@@ -114,7 +114,8 @@ def test_a_target_that_falls_silent_ends_the_operations(tmp_path, passed):
         return [data] if direction == "out" or left >= 0 else []
 
     with link_target(tmp_path, "spacefibre:lanes=1") as target:
-        message = run_through_relay(target, change).refused()
+        # So long that it cannot end before, however slow the machine is.
+        message = run_through_relay(target, change, seconds=3600).refused()
         assert "retr" in message or "not respond" in message, message
         check_written_in_part(target, 4 * 4096)
         check_row(measure(target, "write", *SHORT).succeeded(), "write")
