@@ -23,6 +23,7 @@ OUT_OF_RANGE = [
     ("afe_window", {"BEAT": 2}),
     ("afe_window", {"LEVEL": 1}),
     ("afe_window", {"TIMEOUT_LOG2": 0}),
+    ("card_writes", {"BLOCKS_LOG2": 5}),
     ("cdc_reset", {"STAGES": 1}),
     ("cdc_sync", {"WIDTH": 0}),
     ("cdc_sync", {"STAGES": 1}),
