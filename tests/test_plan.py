@@ -113,6 +113,23 @@ def test_paper_3_throughput_drops_at_each_extra_transaction():
         assert gbps == pytest.approx(min(100, length * 8 * 0.2 / transactions), rel=1e-6)
 
 
+def test_a_packet_card_names_the_lengths_below_line_rate():
+    # 16 + 84 bytes of requester stream take two beats of 4 ns from 69 bytes on, 16 + 116 take 2.5 from 101 on.
+    result = plan("--packet-card", "--packets-only")
+    assert result["below_line_rate"] == [[69, 79], [101, 104]]
+    assert result["worst"]["packet_bytes"] == 69 and result["worst"]["limited_by"] == "requester"
+    assert result["worst"]["throughput_bits_per_s"] == pytest.approx(125e6 * 89 * 8)
+    assert run("plan", "--packet-card", "--packets-only").stdout.count("requester stream") == 2
+    words = plan("--packet-card", "--one-write-64")
+    assert words["below_line_rate"] == [[64, 1526]] and words["lengths_below"] == 1463
+
+
+def test_flags_of_a_packet_card_and_of_a_plan_exclude_each_other():
+    for arguments in (["--lanes", "8"], ["--packet-card", "--bits", "12"], ["--packet-card", "--paper", "0"]):
+        assert run("plan", *arguments).code != 0
+    assert "128, 256, 512, 1024" in run("plan", "--packet-card", "--payload", "300").stderr
+
+
 def test_flags_define_a_plan_without_a_file():
     result = plan(
         *("--probes", "4", "--links", "2", "--channels", "32", "--bits", "16", "--sample-rate", "10 MS/s"),

@@ -1,5 +1,6 @@
 //! `shotline plan`: computes what a measurement needs, by formulas and by simulation.
 
+mod card;
 mod output;
 mod svg;
 mod table;
@@ -26,6 +27,7 @@ Examples:
   shotline plan my.toml --sweep 1kHz,5kHz,20kHz         the same at other trigger rates
   shotline plan my.toml --simulate 10s --seed 7         packet by packet
   shotline plan --paper 0                               a published system: its figures next to the computed ones
+  shotline plan --packet-card --payload 256             lengths of packets that a card's PCIe bus cannot carry
 
 Quantities have units: '40 MS/s', '100 Gbit/s', '12.8 GB/s', '1.85 us', '256 MiB'. Flags override the file;
 those of a stage change the first of its kind, or add one.")]
@@ -38,6 +40,8 @@ pub struct Args {
     paper: Option<u8>,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    card: card::CardArgs,
     /// Time to simulate, packet by packet
     #[arg(long, value_name = "TIME")]
     simulate: Option<Seconds>,
@@ -119,6 +123,9 @@ flags! {
 
 /// Computes a plan and prints it.
 pub fn run(args: &Args) -> Result {
+    if args.card.packet_card {
+        return print_report(args.json, &args.card.output()?);
+    }
     let plan = read(args)?;
     let mut plan_output = PlanOutput {
         paper: plan.paper,

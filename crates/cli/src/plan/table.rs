@@ -49,7 +49,8 @@ fn word(report: &Report) -> &'static str {
     if report.source.raw_bits_per_s.is_some() { "shot" } else { "transfer" }
 }
 
-fn percent(share: f64) -> String {
+/// Formats a share as per cent.
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
