@@ -1,0 +1,27 @@
+"""Simulations of the packet card's modules."""
+
+# A buffer of 32 words, for which 1526 bytes (24 words) are long, shows a rate that is too low at once.
+SMALL = {"CHANNELS_LOG2": 4, "TABLE_LOG2": 6, "BUFFER_LOG2": 5}
+LARGE = {"CHANNELS_LOG2": 7, "TABLE_LOG2": 7, "BUFFER_LOG2": 10}
+TOP, CASES = "shotline_card_distributor", "cases_card_distributor"
+
+
+def test_distributor_delivers_or_counts_every_frame(simulate):
+    only = [
+        "hashes_match_the_published_vectors",
+        "frames_of_every_length_arrive_whole",
+        "bad_frames_are_counted_once_by_cause",
+        "no_packet_is_longer_than_its_length_field",
+        "queued_packets_leave_without_a_gap",
+    ]
+    assert simulate(TOP, CASES, parameters=LARGE, only=only) == 5
+
+
+def test_distributor_with_a_small_buffer_keeps_the_line_rate(simulate):
+    only = ["overflow_drops_whole_frames_and_counts_them", "no_length_overflows_at_the_rate_of_the_wire"]
+    assert simulate(TOP, CASES, parameters=SMALL, only=only) == 2
+
+
+def test_distributor_has_no_undefined_output(simulate):
+    only = ["hashes_match_the_published_vectors", "queued_packets_leave_without_a_gap"]
+    assert simulate(TOP, CASES, parameters=SMALL, simulator="icarus", only=only) == 2
