@@ -7,6 +7,8 @@ logic [60:0] f_start_0, f_start_1;
 logic [13:0] f_length_0, f_length_1;
 logic [13:0] f_done_0, f_done_1;
 logic [BLOCKS_LOG2-1:0] f_block_0, f_block_1;
+logic [7:0] f_channel;
+logic [63:0] f_data;
 logic [1:0] f_two;  // entries of two parts that took one clock, in succession
 
 wire [10:0] f_most = 11'd128 << max_write;
@@ -26,6 +28,7 @@ always_ff @(posedge clk) begin
         {f_length_1, f_length_0} <= s_length;
         {f_block_1, f_block_0}   <= s_block;
         {f_done_1, f_done_0}     <= '0;
+        {f_channel, f_data}      <= {s_channel, s_data};
         f_two <= take_0 && take_1 && f_done_0 == '0 && f_done_1 == '0 ? f_two + {1'b0, f_two != 2'd3} : 2'd0;
     end else if (free) begin
         if (take_0) f_done_0 <= f_done_0 + {3'b0, now_0};
@@ -45,6 +48,25 @@ always_ff @(posedge clk) begin
         // Part 0 is written before part 1, and all is written before the next entry begins.
         assert (f_done_1 == '0 || left_0 == '0);
         if (s_ready) assert (left_0 == (take_0 ? {3'b0, now_0} : 14'b0) && left_1 == (take_1 ? {3'b0, now_1} : 14'b0));
+        // The writes that are offered are those that were counted: part 0 first, then part 1, or the report.
+        if ($past(f_started && !rst && free)) begin
+            assert (m_valid[0] == $past(left_0 != '0 || left_1 != '0 || report));
+            if ($past(left_0 != '0)) begin
+                assert (m_kind[0] == PAYLOAD && m_length[0] == $past(now_0));
+                assert (m_address[0] == $past(f_start_0 + {50'b0, f_done_0[13:3]}));
+                assert (m_block[0] == $past(f_block_0 + f_done_0[3+:BLOCKS_LOG2]));
+            end
+            if ($past(take_1)) begin
+                assert (m_valid[$past(left_0 != '0)] && m_kind[$past(left_0 != '0)] == PAYLOAD);
+                assert (m_length[$past(left_0 != '0)] == $past(now_1));
+                assert (m_address[$past(left_0 != '0)] == $past(f_start_1 + {50'b0, f_done_1[13:3]}));
+                assert (m_block[$past(left_0 != '0)] == $past(f_block_1 + f_done_1[3+:BLOCKS_LOG2]));
+            end
+            if ($past(report)) assert (m_kind[0] == REPORT && m_address[0] == $past(f_start_0) && m_data == $past(f_data));
+            if ($past(interrupt)) assert (m_valid[1] && m_kind[1] == INTERRUPT);
+            assert (m_valid[1] == $past((left_0 != '0 && take_1) || interrupt));
+            assert (m_valid == '0 || m_channel == $past(f_channel));
+        end
         // Form of the writes.
         if (m_valid[0] && m_kind[0] == PAYLOAD) begin
             assert (m_length[0] != '0 && m_length[0] <= f_most);
@@ -56,8 +78,11 @@ always_ff @(posedge clk) begin
             assert (m_valid[0] && m_kind[0] == PAYLOAD);
         end
         if (m_valid[1] && m_kind[1] == INTERRUPT) assert (!m_valid[0] || m_kind[0] == REPORT);
-        // Induction invariants: a report or an interrupt has no payload beside it.
+        // Induction invariants: the entry in progress is the one that was taken; a report or an interrupt has no payload
+        // beside it.
         assert (!(report || interrupt) || (left_0 == '0 && left_1 == '0));
+        if (report) assert (address_0 == f_start_0 && data == f_data);
+        if (report || interrupt || left_0 != '0 || left_1 != '0) assert (channel == f_channel);
         if (m_valid[0]) assert (m_kind[0] != INTERRUPT);
         if (m_valid[1]) assert (m_kind[1] != REPORT);
         if (m_valid[0]) assert (m_kind[0] == PAYLOAD || m_length[0] == 11'd8);

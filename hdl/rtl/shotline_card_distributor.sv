@@ -15,7 +15,9 @@
 //   8..15  TAI time of its first word
 //
 // At 200 MHz the packed bus has 64 bytes per clock and 100G Ethernet 62.5 with 20 bytes between frames. A packet has 12
-// bytes more than its frame, 19 with the unused bytes of its last block, so every length has the full rate.
+// bytes more than its frame, 19 with the unused bytes of its last block, so every length has the full rate. The input has
+// one frame in a word, so at 200 MHz it is slower than the wire for lengths just above a multiple of 64 (a frame of 65
+// bytes takes two clocks, 1.36 on the wire): it needs the clock of the MAC, or a MAC with several frames in a word.
 //
 // The MAC must not be within a frame when `rst` falls. The key and the table are written before the first frame.
 

@@ -3,7 +3,8 @@
 //! A [`Plan`] describes the instruments and the stages that their data pass. [`Plan::report`] evaluates the
 //! [`formula`]s; [`sim`] simulates the same stages packet by packet, for effects that the formulas do not cover, such
 //! as coinciding bursts and stalling drives. [`papers`] holds plans of five published systems and compares their
-//! figures with the formulas. [`pcie`] models the bus of a packet card, length by length. [`search`] finds the highest loss-free rate of a system from trials that the caller runs.
+//! figures with the formulas. [`pcie`] models the bus of a packet card, length by length. [`search`] finds the highest
+//! loss-free rate of a system from trials that the caller runs.
 //!
 //! The crate uses no sockets, files or threads: its input is text, its output numbers.
 //!

@@ -82,7 +82,7 @@ impl Writes {
     }
 }
 
-/// Bytes of a descriptor, and of a read of descriptors.
+/// Descriptors of 16 bytes in a read of 256 bytes.
 const READ_DESCRIPTORS: u32 = 256 / 16;
 /// Bytes of a report.
 pub(super) const REPORT_BYTES: u32 = 8;
