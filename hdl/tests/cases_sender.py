@@ -12,7 +12,8 @@ from drivers import case
 
 ADDRESSES = {
     register.name + (f".{word}" if register.count > 1 else ""): register.address + 4 * word
-    for block in registers.parse(registers.SOURCE.read_text())
+    for device in registers.parse(registers.SOURCE.read_text())
+    for block in device.blocks
     if block.name == "sender"
     for register in block.registers
     for word in range(register.count)

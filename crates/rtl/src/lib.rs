@@ -1,9 +1,9 @@
 //! Control of the FPGA's sender (`hdl/`): its register map, the register writes for a link's configuration, and the
 //! frames that it must send. With the feature `model`, `Sender` simulates the RTL.
 //!
-//! [`registers`] is generated from `hdl/registers.toml`, as are the RTL's constants. [`Config::writes`] returns the
-//! writes for any bus that leads to the FPGA. [`expected`] builds the frames of a shot with `shotline_wire`: the
-//! reference that the RTL is checked against.
+//! [`registers`] is generated from `hdl/registers.toml`, as are the RTL's constants; it also has those of a packet card.
+//! [`Config::writes`] returns the writes for any bus that leads to the FPGA. [`expected`] builds the frames of a shot with
+//! `shotline_wire`: the reference that the RTL is checked against.
 //!
 //! ```
 //! use shotline_rtl::{Config, registers};
