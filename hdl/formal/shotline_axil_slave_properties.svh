@@ -3,7 +3,7 @@
 // unconstrained.
 logic f_started = 1'b0;
 logic [1:0] f_writes, f_reads;  // outstanding
-logic [11:0] f_read_addr;
+logic [ADDRESS_BITS-1:0] f_read_addr;
 logic [47:0] f_found;
 always_ff @(posedge clk) begin
     f_started <= 1'b1;

@@ -12,40 +12,46 @@
 
 `default_nettype none
 
-module shotline_axil_slave (
+module shotline_axil_slave #(
+    parameter int ADDRESS_BITS = 12  // width of the byte addresses, 3 to 32
+) (
     // Clock and synchronous reset.
-    input  wire         clk,
-    input  wire         rst,
+    input  wire                     clk,
+    input  wire                     rst,
 
     // AXI4-Lite subordinate: registers.
-    input  wire  [11:0] s_axil_awaddr,
-    input  wire         s_axil_awvalid,
-    output wire         s_axil_awready,
-    input  wire  [31:0] s_axil_wdata,
-    input  wire  [3:0]  s_axil_wstrb,
-    input  wire         s_axil_wvalid,
-    output wire         s_axil_wready,
-    output logic [1:0]  s_axil_bresp,
-    output logic        s_axil_bvalid,
-    input  wire         s_axil_bready,
-    input  wire  [11:0] s_axil_araddr,
-    input  wire         s_axil_arvalid,
-    output wire         s_axil_arready,
-    output logic [31:0] s_axil_rdata,
-    output wire  [1:0]  s_axil_rresp,
-    output logic        s_axil_rvalid,
-    input  wire         s_axil_rready,
+    input  wire  [ADDRESS_BITS-1:0] s_axil_awaddr,
+    input  wire                     s_axil_awvalid,
+    output wire                     s_axil_awready,
+    input  wire  [31:0]             s_axil_wdata,
+    input  wire  [3:0]              s_axil_wstrb,
+    input  wire                     s_axil_wvalid,
+    output wire                     s_axil_wready,
+    output logic [1:0]              s_axil_bresp,
+    output logic                    s_axil_bvalid,
+    input  wire                     s_axil_bready,
+    input  wire  [ADDRESS_BITS-1:0] s_axil_araddr,
+    input  wire                     s_axil_arvalid,
+    output wire                     s_axil_arready,
+    output logic [31:0]             s_axil_rdata,
+    output wire  [1:0]              s_axil_rresp,
+    output logic                    s_axil_rvalid,
+    input  wire                     s_axil_rready,
 
     // Register block.
-    output wire         write,
-    output logic [11:0] write_addr,
-    output logic [31:0] write_data,
-    input  wire         bad,         // reject `write_addr` or `write_data`: the response is SLVERR
-    output logic [11:0] read_addr,
-    input  wire  [47:0] read_data,
-    input  wire         read_keep,   // latch the upper 16 bits of `read_data`
-    output logic [15:0] read_upper
+    output wire                     write,
+    output logic [ADDRESS_BITS-1:0] write_addr,
+    output logic [31:0]             write_data,
+    input  wire                     bad,         // reject `write_addr` or `write_data`: the response is SLVERR
+    output logic [ADDRESS_BITS-1:0] read_addr,
+    input  wire  [47:0]             read_data,
+    input  wire                     read_keep,   // latch the upper 16 bits of `read_data`
+    output logic [15:0]             read_upper
 );
+    `include "shotline_require.svh"
+    `SHOTLINE_REQUIRE(address_bits, ADDRESS_BITS >= 3 && ADDRESS_BITS <= 32,
+                      "shotline_axil_slave: ADDRESS_BITS must be 3 to 32")
+
     logic write_now, write_whole;
     wire refused      = bad || !write_whole;
     wire write_accept = s_axil_awvalid && s_axil_wvalid && !write_now && !s_axil_bvalid;

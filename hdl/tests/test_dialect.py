@@ -23,6 +23,7 @@ OUT_OF_RANGE = [
     ("afe_window", {"BEAT": 2}),
     ("afe_window", {"LEVEL": 1}),
     ("afe_window", {"TIMEOUT_LOG2": 0}),
+    ("axil_slave", {"ADDRESS_BITS": 33}),
     ("card_classifier", {"CHANNELS_LOG2": 2}),
     ("card_classifier", {"TABLE_LOG2": 13}),
     ("card_distributor", {"CHANNELS_LOG2": 9}),
