@@ -1,0 +1,125 @@
+// Decides when the descriptors that a channel has used are reported, and when it interrupts.
+//
+// The channels are looked at in turn, one a clock. A report is due when enough descriptors were used since the last, or
+// when some were and enough time has passed since the first of them was seen. Times are in units of 256 clocks, the
+// longest a turn takes. An interrupt follows a report, with it if the last one is old enough. A report is sent at most
+// every 8 clocks, so that reports do not hold up payload.
+
+`default_nettype none
+
+module shotline_card_reports #(
+    parameter int CHANNELS_LOG2 = 7  // 3 to 8
+) (
+    // Clock and synchronous reset.
+    input  wire                      clk,
+    input  wire                      rst,
+
+    // Registers of the channels.
+    input  wire                      config_write,
+    input  wire  [CHANNELS_LOG2-1:0] config_channel,
+    input  wire  [6:0]               config_register,
+    input  wire  [31:0]              config_data,
+
+    // A channel was started, and has used no descriptor.
+    input  wire                      started,
+    input  wire  [CHANNELS_LOG2-1:0] started_channel,
+
+    // Descriptors that a channel has used.
+    output wire  [CHANNELS_LOG2-1:0] head_channel,
+    input  wire  [15:0]              head,
+
+    // Reports for the scheduler, which ignores those of stopped channels.
+    output logic                     report_valid,
+    input  wire                      report_ready,
+    output logic [CHANNELS_LOG2-1:0] report_channel,
+    output logic                     report_wanted,
+    output logic                     report_interrupt
+);
+    `include "shotline_require.svh"
+    `include "card_registers.svh"
+    `SHOTLINE_REQUIRE(channels, CHANNELS_LOG2 >= 3 && CHANNELS_LOG2 <= 8,
+                      "shotline_card_reports: CHANNELS_LOG2 must be 3 to 8")
+
+    logic [CHANNELS_LOG2-1:0] scan, channel;
+    logic [23:0] clocks;
+    wire  [15:0] now = clocks[23:8];
+    assign head_channel = scan;
+
+    // What is known of each channel: descriptors reported; when the first of the others was seen; when it interrupted;
+    // whether that is long enough ago; whether a report waits for its interrupt.
+    localparam int RECORD = 16 + 1 + 16 + 16 + 1 + 1;
+    logic [RECORD-1:0] record_found, record, record_next;
+    logic [31:0] limits_found, limits;
+    logic [16:0] moderation_found, moderation;
+    shotline_lut_ram #(.WIDTH(RECORD), .DEPTH_LOG2(CHANNELS_LOG2)) records (
+        .clk, .write(1'b1), .write_addr(channel), .write_data(record_next), .read_addr(scan), .read_data(record_found)
+    );
+    shotline_lut_ram #(.WIDTH(32), .DEPTH_LOG2(CHANNELS_LOG2)) reports (
+        .clk, .write(config_write && config_register == REG_CARD_CHANNEL_REPORT), .write_addr(config_channel),
+        .write_data(config_data), .read_addr(scan), .read_data(limits_found)
+    );
+    shotline_lut_ram #(.WIDTH(17), .DEPTH_LOG2(CHANNELS_LOG2)) moderations (
+        .clk, .write(config_write && config_register == REG_CARD_CHANNEL_INTERRUPT), .write_addr(config_channel),
+        .write_data({config_data[31], config_data[15:0]}), .read_addr(scan), .read_data(moderation_found)
+    );
+
+    // Channels that were started since they were looked at: what is known of them is of the run before.
+    logic [(1<<CHANNELS_LOG2)-1:0] starts;
+    logic fresh;
+    logic [15:0] used;
+    always_ff @(posedge clk) begin
+        starts[scan] <= 1'b0;
+        if (started) starts[started_channel] <= 1'b1;
+    end
+    always_ff @(posedge clk) begin
+        channel    <= scan;
+        record     <= record_found;
+        limits     <= limits_found;
+        moderation <= moderation_found;
+        fresh      <= starts[scan];
+        used       <= head;
+        if (rst) scan <= '0;
+        else scan <= scan + 1'b1;
+        if (rst) clocks <= '0;
+        else clocks <= clocks + 24'd1;
+    end
+
+    logic [15:0] reported, since, last;
+    logic waiting, allowed, owed;
+    assign {reported, waiting, since, last, allowed, owed} = record;
+    wire [15:0] count, time_limit, interval;
+    wire enable;
+    assign {time_limit, count} = limits;
+    assign {enable, interval}  = moderation;
+
+    logic [2:0] pause;
+    wire can = !report_valid && pause == '0;
+    wire [15:0] new_used = used - reported;
+    wire is_new  = !fresh && new_used != '0;
+    wire waited  = (waiting ? now - since : 16'd0) >= time_limit;
+    wire due     = can && is_new && (waited || (count != '0 && new_used >= count));
+    wire old     = allowed || now - last >= interval;
+    wire interrupt = enable && old && can && !fresh && (due || owed);
+    assign record_next = fresh ? {16'd0, 1'b0, now, now, 1'b1, 1'b0} : {
+        due ? used : reported, is_new && !due, waiting ? since : now, interrupt ? now : last, old && !interrupt,
+        enable && (owed || due) && !interrupt};
+
+    always_ff @(posedge clk) begin
+        if (due || interrupt) begin
+            report_channel   <= channel;
+            report_wanted    <= due;
+            report_interrupt <= interrupt;
+        end
+        if (rst) begin
+            report_valid <= 1'b0;
+            pause        <= '0;
+        end else begin
+            if (due || interrupt) report_valid <= 1'b1;
+            else if (report_ready) report_valid <= 1'b0;
+            if (due || interrupt) pause <= '1;
+            else if (pause != '0) pause <= pause - 3'd1;
+        end
+    end
+endmodule
+
+`default_nettype wire
