@@ -78,6 +78,8 @@ always_ff @(posedge clk) begin
             assert (m_valid[0] && m_kind[0] == PAYLOAD);
         end
         if (m_valid[1] && m_kind[1] == INTERRUPT) assert (!m_valid[0] || m_kind[0] == REPORT);
+        if (left_0 != '0) assert (limit_0 == limit(address_0[8:0], max_write));
+        if (left_1 != '0) assert (limit_1 == limit(address_1[8:0], max_write));
         // Induction invariants: the entry in progress is the one that was taken; a report or an interrupt has no payload
         // beside it.
         assert (!(report || interrupt) || (left_0 == '0 && left_1 == '0));

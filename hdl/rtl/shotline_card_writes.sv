@@ -14,7 +14,7 @@ module shotline_card_writes #(
     input  wire                      clk,
     input  wire                      rst,
 
-    // Maximum payload of a write: 128 bytes << max_write.
+    // Maximum payload of a write: 128 bytes << max_write. It changes only while no entry is in progress.
     input  wire  [1:0]               max_write,
 
     // Entries. A part of 0 bytes is absent; an entry has a part, a report or an interrupt, and no part with the latter.
@@ -44,9 +44,10 @@ module shotline_card_writes #(
 
     localparam logic [1:0] PAYLOAD = 2'd0, REPORT = 2'd1, INTERRUPT = 2'd2;
 
-    // The entry in progress: what is left of each part.
+    // The entry in progress: what is left of each part, and the limit of its next write.
     logic [60:0] address_0, address_1;
     logic [13:0] left_0, left_1;
+    logic [10:0] limit_0, limit_1;
     logic [BLOCKS_LOG2-1:0] block_0, block_1;
     logic [7:0] channel;
     logic [63:0] data;
@@ -61,8 +62,6 @@ module shotline_card_writes #(
         limit = page < most ? {page[7:0], 3'b0} : {most[7:0], 3'b0};
     endfunction
 
-    wire [10:0] limit_0 = limit(address_0[8:0], max_write);
-    wire [10:0] limit_1 = limit(address_1[8:0], max_write);
     wire part_0 = left_0 != '0;
     wire part_1 = left_1 != '0;
     wire end_0 = left_0 <= {3'b0, limit_0};
@@ -72,6 +71,10 @@ module shotline_card_writes #(
     wire take_0 = part_0;
     wire take_1 = part_1 && end_0;   // an absent part 0 has ended
 
+    // Where a part goes on if it has not ended.
+    wire [60:0] next_0 = address_0 + {53'b0, limit_0[10:3]};
+    wire [60:0] next_1 = address_1 + {53'b0, limit_1[10:3]};
+
     wire free = m_valid == 2'b00 || m_ready;
     wire last = (!part_0 || end_0) && (!part_1 || (take_1 && end_1));
     assign s_ready = free && last;
@@ -80,19 +83,23 @@ module shotline_card_writes #(
         if (s_valid && s_ready) begin
             {address_1, address_0} <= s_address;
             {left_1, left_0}       <= s_length;
+            limit_0                <= limit(s_address[0][8:0], max_write);
+            limit_1                <= limit(s_address[1][8:0], max_write);
             {block_1, block_0}     <= s_block;
             channel                <= s_channel;
             data                   <= s_data;
         end else if (free) begin
             if (take_0) begin
-                address_0 <= address_0 + {53'b0, now_0[10:3]};
-                left_0    <= left_0 - {3'b0, now_0};
-                block_0   <= block_0 + now_0[3+:BLOCKS_LOG2];
+                address_0 <= next_0;
+                limit_0   <= limit(next_0[8:0], max_write);
+                left_0    <= end_0 ? '0 : left_0 - {3'b0, limit_0};
+                block_0   <= block_0 + limit_0[3+:BLOCKS_LOG2];
             end
             if (take_1) begin
-                address_1 <= address_1 + {53'b0, now_1[10:3]};
-                left_1    <= left_1 - {3'b0, now_1};
-                block_1   <= block_1 + now_1[3+:BLOCKS_LOG2];
+                address_1 <= next_1;
+                limit_1   <= limit(next_1[8:0], max_write);
+                left_1    <= end_1 ? '0 : left_1 - {3'b0, limit_1};
+                block_1   <= block_1 + limit_1[3+:BLOCKS_LOG2];
             end
         end
         if (free) begin
