@@ -98,7 +98,11 @@ module shotline_card_dma #(
     localparam int SLOT = PREFETCH_LOG2 - 4;
 
     // ---------------------------------------------------------------- registers and counters
-    wire ready_rings, ready_counters, unexpected;
+    // Until the channels are cleared after a reset, no packet is accepted and no report is sent.
+    wire ready_rings, ready_counters, gate_ready, unexpected;
+    logic ready;
+    always_ff @(posedge clk) ready <= !rst && ready_rings && ready_counters;
+    assign s_ready = gate_ready && ready;
     wire [1:0] max_write;
     wire [23:0] read_timeout;
     wire config_write;
@@ -115,7 +119,7 @@ module shotline_card_dma #(
     shotline_card_registers #(
         .CHANNELS_LOG2(CHANNELS_LOG2), .PREFETCH_LOG2(PREFETCH_LOG2), .TAGS_LOG2(TAGS_LOG2), .BLOCKS_LOG2(BLOCKS_LOG2)
     ) registers (
-        .clk, .rst, .ready(ready_rings && ready_counters), .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready,
+        .clk, .rst, .ready, .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready,
         .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid, .s_axil_wready, .s_axil_bresp, .s_axil_bvalid, .s_axil_bready,
         .s_axil_araddr, .s_axil_arvalid, .s_axil_arready, .s_axil_rdata, .s_axil_rresp, .s_axil_rvalid, .s_axil_rready,
         .max_write, .read_timeout, .unexpected, .config_write, .config_channel, .config_register, .config_data,
@@ -140,7 +144,7 @@ module shotline_card_dma #(
     shotline_card_gate #(
         .CHANNELS_LOG2(CHANNELS_LOG2), .ROWS_LOG2(ROWS_LOG2), .BLOCKS_LOG2(BLOCKS_LOG2)
     ) gate (
-        .clk, .rst, .s_valid, .s_ready, .s_data, .s_first, .s_first_block, .s_length, .s_channel,
+        .clk, .rst, .s_valid(s_valid && ready), .s_ready(gate_ready), .s_data, .s_first, .s_first_block, .s_length, .s_channel,
         .packet_valid, .packet_ready, .packet_channel, .packet_length, .packet_block,
         .decision_valid(counted), .decision_keep(keep), .m_data_valid, .m_data_ready, .m_data, .m_data_keep
     );
@@ -184,7 +188,7 @@ module shotline_card_dma #(
     wire report_valid, report_ready, report_wanted, report_interrupt;
     wire [CHANNELS_LOG2-1:0] report_channel;
     shotline_card_reports #(.CHANNELS_LOG2(CHANNELS_LOG2)) reports (
-        .clk, .rst, .config_write, .config_channel, .config_register, .config_data,
+        .clk, .rst(!ready), .config_write, .config_channel, .config_register, .config_data,
         .started(used_started), .started_channel(used_channel), .head_channel(scan_channel), .head(scan_head),
         .report_valid, .report_ready, .report_channel, .report_wanted, .report_interrupt
     );

