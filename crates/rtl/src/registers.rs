@@ -330,7 +330,7 @@ pub mod card {
     pub const MAX_WRITE_SIZE: u32 = 0x00000003;
     /// Lowest bit of [`MAX_WRITE_SIZE`].
     pub const MAX_WRITE_SIZE_LSB: u32 = 0;
-    /// Time after which a descriptor read without all its completions fails (error `timeout`).
+    /// Time after which a descriptor read without all its completions fails (error `timeout`): between once and twice the value.
     pub const READ_TIMEOUT: u16 = 0x0014;
     /// `read_timeout` after reset.
     pub const READ_TIMEOUT_RESET: u32 = 0x00009897;
@@ -342,7 +342,7 @@ pub mod card {
     pub const UNEXPECTED: u16 = 0x0018;
 }
 
-/// Block `card_channel` of `shotline_card_dma`. One channel: its ring of descriptors in host memory, its reports and its counters. Write `ring*`, `buffer` and `report_*` while the channel is stopped (else SLVERR), start it, then write `software_pointer`. Of the copies, the first 2^`card.parameters.channels_log2` exist; writes to others get SLVERR, and reads 0.
+/// Block `card_channel` of `shotline_card_dma`. One channel: its ring of descriptors in host memory, its reports and its counters. Write `ring*`, `buffer` and `report_*` while the channel is stopped (else SLVERR), start it, then write `software_pointer`. Of the copies, the first 2^`card.parameters.channels_log2` exist; writes to others get SLVERR, and reads 0. A register that was not written since power-up has any value.
 ///
 /// Addresses are those of copy 0.
 pub mod card_channel {
@@ -364,7 +364,7 @@ pub mod card_channel {
     pub const STATE_STATE: u32 = 0x00000003;
     /// Lowest bit of [`STATE_STATE`].
     pub const STATE_STATE_LSB: u32 = 0;
-    /// `state`: Why the channel stopped by itself; cleared by the next start. 0 none, 1 descriptor (a wrong one), 2 completion (a descriptor read failed), 3 timeout (`card.read_timeout`), 4 refused (the bus refused a write).
+    /// `state`: Why the channel stopped by itself; cleared by the next start. 0 none, 1 descriptor (a wrong one), 2 completion (a descriptor read failed), 3 timeout (`card.read_timeout`), 4 refused (the bus refused a write). An error of a channel that is stopping already is only here, not in its final report.
     pub const STATE_ERROR: u32 = 0x000000F0;
     /// Lowest bit of [`STATE_ERROR`].
     pub const STATE_ERROR_LSB: u32 = 4;
@@ -406,11 +406,11 @@ pub mod card_channel {
     pub const REPORT_HIGH: u16 = 0x8024;
     /// When a report is written.
     pub const REPORT: u16 = 0x8028;
-    /// `report`: After this number of used descriptors.
+    /// `report`: After this number of used descriptors. 0: only after `time`.
     pub const REPORT_COUNT: u32 = 0x0000FFFF;
     /// Lowest bit of [`REPORT_COUNT`].
     pub const REPORT_COUNT_LSB: u32 = 0;
-    /// `report`: After this time, in units of 256 clocks.
+    /// `report`: After this time since the first descriptor not yet reported was seen to be used, in units of 256 clocks. 0: at once, which is within 256 clocks.
     pub const REPORT_TIME: u32 = 0xFFFF0000;
     /// Lowest bit of [`REPORT_TIME`].
     pub const REPORT_TIME_LSB: u32 = 16;
@@ -434,7 +434,7 @@ pub mod card_channel {
     pub const PACKETS_NO_DESCRIPTOR: u16 = 0x8060;
     /// Bytes of the packets counted in `packets_no_descriptor`. 48 bits: read this word first, then the next.
     pub const BYTES_NO_DESCRIPTOR: u16 = 0x8068;
-    /// Packets dropped because their descriptors were given, but not fetched yet. 48 bits: read this word first, then the next.
+    /// Packets dropped because their descriptors were given, but not fetched yet, or are more than the module holds for a channel (2^`card.parameters.prefetch_log2`). 48 bits: read this word first, then the next.
     pub const PACKETS_LATE: u16 = 0x8070;
     /// Bytes of the packets counted in `packets_late`. 48 bits: read this word first, then the next.
     pub const BYTES_LATE: u16 = 0x8078;
