@@ -113,19 +113,25 @@ module shotline_card_rings #(
         end
 
     // Events that a visit sees once. One that comes in the same clock is left to the next visit.
-    logic [CHANNELS-1:0] requests, finals, refusals;
+    // A stop that comes with the start before it is seen again.
+    logic [CHANNELS-1:0] run_requests, stop_requests, finals, refusals;
+    logic stop_later;
     always_ff @(posedge clk)
         if (rst) begin
-            requests <= '0;
-            finals   <= '0;
-            refusals <= '0;
+            run_requests  <= '0;
+            stop_requests <= '0;
+            finals        <= '0;
+            refusals      <= '0;
         end else begin
             if (step == LOOK) begin
-                requests[channel] <= 1'b0;
-                finals[channel]   <= 1'b0;
-                refusals[channel] <= 1'b0;
+                run_requests[channel]  <= 1'b0;
+                stop_requests[channel] <= 1'b0;
+                finals[channel]        <= 1'b0;
+                refusals[channel]      <= 1'b0;
             end
-            if (control) requests[config_channel] <= 1'b1;
+            if (stop_later) stop_requests[channel] <= 1'b1;
+            if (control && config_data[0]) run_requests[config_channel] <= 1'b1;
+            if (control) stop_requests[config_channel] <= !config_data[0];
             if (notice_valid && !notice_kind) finals[notice_channel] <= 1'b1;
             if (notice_valid && notice_kind) refusals[notice_channel] <= 1'b1;
         end
@@ -145,12 +151,6 @@ module shotline_card_rings #(
         .read_addr(channel), .read_data(record_found)
     );
 
-    logic run_found, run;
-    logic [1:0] run_state;
-    shotline_lut_ram #(.WIDTH(1), .DEPTH_LOG2(CHANNELS_LOG2), .READS(3)) runs (
-        .clk, .write(control), .write_addr(config_channel), .write_data(config_data[0]),
-        .read_addr({state_channel, channel}), .read_data({run_state, run_found})
-    );
     // A start makes the pointer 0.
     logic [11:0] given_found, given;
     shotline_lut_ram #(.WIDTH(12), .DEPTH_LOG2(CHANNELS_LOG2)) givens (
@@ -174,19 +174,19 @@ module shotline_card_rings #(
         .write_data(config_data[3:0]), .read_addr(channel), .read_data(size_found)
     );
 
-    logic requested_run, final_seen, refused;
+    logic run, stop, final_seen, refused;
     logic [11:0] used_group;
     assign head_channel = channel;
     always_ff @(posedge clk)
         if (step == LOOK) begin
             record        <= record_found;
             state_now     <= state_found;
-            run           <= run_found;
             given         <= given_found;
             ring          <= {high_found, low_found};
             size          <= size_found;
             used_group    <= head[15:4];
-            requested_run <= requests[channel];
+            run           <= run_requests[channel];
+            stop          <= stop_requests[channel];
             final_seen    <= finals[channel];
             refused       <= refusals[channel];
         end
@@ -203,8 +203,8 @@ module shotline_card_rings #(
 
     wire act = step == ACT;
     wire [3:0] error_now = is_done && error != '0 ? {2'b00, error} : refused ? REFUSED : NONE;
-    wire starts  = now == STOPPED && requested_run && run;
-    wire stops   = now == RUNNING && ((requested_run && !run) || error_now != NONE);
+    wire starts  = now == STOPPED && run;
+    wire stops   = now == RUNNING && (stop || error_now != NONE);
     wire runs_on = now == RUNNING && !stops;
     wire leave   = act && !((starts || stops) && command_valid);  // a command waits for its place
     wire is_ended = ended || final_seen;
@@ -248,7 +248,8 @@ module shotline_card_rings #(
             if (now == STOPPING && is_ended && reading_next == '0) next = STOPPED;
         end
     end
-    assign again = leave && runs_on && (two || free(requested_next, used_group, given));
+    assign stop_later = leave && starts && stop;
+    assign again = stop_later || (leave && runs_on && (two || free(requested_next, used_group, given)));
     assign record_write   = step == SWEEP || leave;
     assign state_next     = step == SWEEP ? '0 : {fault_next, next};
     assign record_next    = step == SWEEP ? '0 :
@@ -261,7 +262,7 @@ module shotline_card_rings #(
     for (genvar port = 0; port < 2; port++) begin : g_state
         wire [CHANNELS_LOG2-1:0] of = state_channel[port];
         wire [1:0] recorded = state_read[port][1:0];
-        wire told = (requests[of] && run_state[port]) || (act && starts && channel == of);
+        wire told = run_requests[of] || (act && starts && channel == of);
         assign state[port] = recorded == STOPPED && told ? STARTING : recorded;
     end
     assign state_error = state_read[1][5:2];
