@@ -150,7 +150,7 @@ module shotline_card_dma #(
     );
 
     // ---------------------------------------------------------------- descriptors
-    wire used_valid, used_started, filled_write, command_valid, command_ready;
+    wire used_valid, used_started, used_stopped, filled_write, command_valid, command_ready;
     wire [CHANNELS_LOG2-1:0] used_channel, filled_channel, command_channel;
     wire [11:0] filled_group;
     wire [1:0] command;
@@ -189,7 +189,8 @@ module shotline_card_dma #(
     wire [CHANNELS_LOG2-1:0] report_channel;
     shotline_card_reports #(.CHANNELS_LOG2(CHANNELS_LOG2)) reports (
         .clk, .rst(!ready), .config_write, .config_channel, .config_register, .config_data,
-        .started(used_started), .started_channel(used_channel), .head_channel(scan_channel), .head(scan_head),
+        .started(used_started), .stopped(used_stopped), .changed_channel(used_channel), .head_channel(scan_channel),
+        .head(scan_head),
         .report_valid, .report_ready, .report_channel, .report_wanted, .report_interrupt
     );
 
@@ -208,7 +209,7 @@ module shotline_card_dma #(
         .command_valid, .command_ready, .command, .command_channel, .command_error,
         .report_valid, .report_ready, .report_channel, .report_wanted, .report_interrupt,
         .store, .store_place, .store_address, .filled_write, .filled_channel, .filled_group,
-        .used_valid, .used_started, .used_channel,
+        .used_valid, .used_started, .used_stopped, .used_channel,
         .head_channel({read_channel, scan_channel, visit_channel}), .head({read_head, scan_head, visit_head}),
         .m_valid(entry_valid), .m_ready(entry_ready), .m_address(entry_address), .m_length(entry_length),
         .m_block(entry_block), .m_channel(entry_channel), .m_report(entry_report), .m_interrupt(entry_interrupt),

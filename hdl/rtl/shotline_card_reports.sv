@@ -20,15 +20,16 @@ module shotline_card_reports #(
     input  wire  [6:0]               config_register,
     input  wire  [31:0]              config_data,
 
-    // A channel was started, and has used no descriptor.
+    // A channel was started, and has used no descriptor, or was stopped.
     input  wire                      started,
-    input  wire  [CHANNELS_LOG2-1:0] started_channel,
+    input  wire                      stopped,
+    input  wire  [CHANNELS_LOG2-1:0] changed_channel,
 
     // Descriptors that a channel has used.
     output wire  [CHANNELS_LOG2-1:0] head_channel,
     input  wire  [15:0]              head,
 
-    // Reports for the scheduler, which ignores those of stopped channels.
+    // Reports for the scheduler.
     output logic                     report_valid,
     input  wire                      report_ready,
     output logic [CHANNELS_LOG2-1:0] report_channel,
@@ -63,13 +64,15 @@ module shotline_card_reports #(
         .write_data({config_data[31], config_data[15:0]}), .read_addr(scan), .read_data(moderation_found)
     );
 
-    // Channels that were started since they were looked at: what is known of them is of the run before.
-    logic [(1<<CHANNELS_LOG2)-1:0] starts;
+    // Running channels, and those that were started since they were looked at: what is known of them is of the run before.
+    logic [(1<<CHANNELS_LOG2)-1:0] running, starts;
     logic fresh;
     logic [15:0] used;
     always_ff @(posedge clk) begin
         starts[scan] <= 1'b0;
-        if (started) starts[started_channel] <= 1'b1;
+        if (started) starts[changed_channel] <= 1'b1;
+        if (rst) running <= '0;
+        else if (started || stopped) running[changed_channel] <= started;
     end
     always_ff @(posedge clk) begin
         channel    <= scan;
@@ -93,13 +96,14 @@ module shotline_card_reports #(
     assign {enable, interval}  = moderation;
 
     logic [2:0] pause;
-    wire can = !report_valid && pause == '0;
+    wire stops = stopped && changed_channel == channel;
+    wire can = !report_valid && pause == '0 && running[channel] && !stops && !fresh;
     wire [15:0] new_used = used - reported;
-    wire is_new  = !fresh && new_used != '0;
+    wire is_new  = new_used != '0;
     wire waited  = (waiting ? now - since : 16'd0) >= time_limit;
     wire due     = can && is_new && (waited || (count != '0 && new_used >= count));
     wire old     = allowed || now - last >= interval;
-    wire interrupt = enable && old && can && !fresh && (due || owed);
+    wire interrupt = enable && old && can && (due || owed);
     assign record_next = fresh ? {16'd0, 1'b0, now, now, 1'b1, 1'b0} : {
         due ? used : reported, is_new && !due, waiting ? since : now, interrupt ? now : last, old && !interrupt,
         enable && (owed || due) && !interrupt};
@@ -115,7 +119,7 @@ module shotline_card_reports #(
             pause        <= '0;
         end else begin
             if (due || interrupt) report_valid <= 1'b1;
-            else if (report_ready) report_valid <= 1'b0;
+            else if (report_ready || (stopped && changed_channel == report_channel)) report_valid <= 1'b0;
             if (due || interrupt) pause <= '1;
             else if (pause != '0) pause <= pause - 3'd1;
         end

@@ -61,9 +61,10 @@ module shotline_card_scheduler #(
     input  wire  [CHANNELS_LOG2-1:0] filled_channel,
     input  wire  [11:0]              filled_group,
 
-    // Pointers: a channel has used a group or was started; the descriptors that a channel has used.
+    // Pointers: a channel has used a group, was started or stopped; the descriptors that a channel has used.
     output logic                     used_valid,
     output logic                     used_started,
+    output logic                     used_stopped,
     output logic [CHANNELS_LOG2-1:0] used_channel,
     input  wire  [2:0][CHANNELS_LOG2-1:0] head_channel,
     output wire  [2:0][15:0]         head,
@@ -262,6 +263,7 @@ module shotline_card_scheduler #(
                          provided < (count ? needed : each) ? NO_DESCRIPTOR : LATE;
         used_channel  <= channel_3;
         used_started  <= !rst && order && kind_3 == START;
+        used_stopped  <= !rst && order && kind_3 == STOP;
         used_valid    <= !rst && ((last && used_next[15:4] != used[15:4]) || (order && kind_3 == START));
         decision_valid <= !rst && (keep || drop);
     end

@@ -1,5 +1,7 @@
 """Simulations of the packet card's modules."""
 
+import pytest
+
 # A buffer of 32 words, for which 1526 bytes (24 words) are long, shows a rate that is too low at once.
 SMALL = {"CHANNELS_LOG2": 4, "TABLE_LOG2": 6, "BUFFER_LOG2": 5}
 LARGE = {"CHANNELS_LOG2": 7, "TABLE_LOG2": 7, "BUFFER_LOG2": 10}
@@ -25,3 +27,15 @@ def test_distributor_with_a_small_buffer_keeps_the_line_rate(simulate):
 def test_distributor_has_no_undefined_output(simulate):
     only = ["hashes_match_the_published_vectors", "queued_packets_leave_without_a_gap"]
     assert simulate(TOP, CASES, parameters=SMALL, simulator="icarus", only=only) == 2
+
+
+DMA = {"CHANNELS_LOG2": 3, "PREFETCH_LOG2": 5, "TAGS_LOG2": 2, "ROWS_LOG2": 5}
+
+
+@pytest.mark.parametrize("blocks_log2", [3, 4])
+def test_dma_delivers_or_counts_every_packet(simulate, blocks_log2):
+    assert simulate("shotline_card_dma", "cases_card_dma", parameters=DMA | {"BLOCKS_LOG2": blocks_log2}) == 3
+
+
+def test_dma_has_no_undefined_output(simulate):
+    assert simulate("shotline_card_dma", "cases_card_dma", parameters=DMA, simulator="icarus") == 3
