@@ -1,9 +1,9 @@
 // Decides when the descriptors that a channel has used are reported, and when it interrupts.
 //
 // The channels are looked at in turn, one a clock. A report is due when enough descriptors were used since the last, or
-// when some were and enough time has passed since the first of them was seen. Times are in units of 256 clocks, the
-// longest a turn takes. An interrupt follows a report, with it if the last one is old enough. A report is sent at most
-// every 8 clocks, so that reports do not hold up payload.
+// when some were and enough time has passed since the first of them was seen. Times are in units of 256 clocks. An
+// interrupt follows a report, with it if the last one is old enough. A report is sent at most every 8 clocks, so that
+// reports do not hold up payload; the turn waits for it, so that no channel is passed over.
 
 `default_nettype none
 
@@ -66,23 +66,25 @@ module shotline_card_reports #(
 
     // Running channels, and those that were started since they were looked at: what is known of them is of the run before.
     logic [(1<<CHANNELS_LOG2)-1:0] running, starts;
-    logic fresh;
+    logic fresh, hold;
     logic [15:0] used;
     always_ff @(posedge clk) begin
-        starts[scan] <= 1'b0;
+        if (!hold) starts[scan] <= 1'b0;
         if (started) starts[changed_channel] <= 1'b1;
         if (rst) running <= '0;
         else if (started || stopped) running[changed_channel] <= started;
     end
     always_ff @(posedge clk) begin
-        channel    <= scan;
-        record     <= record_found;
-        limits     <= limits_found;
-        moderation <= moderation_found;
-        fresh      <= starts[scan];
-        used       <= head;
+        if (!hold) begin
+            channel    <= scan;
+            record     <= record_found;
+            limits     <= limits_found;
+            moderation <= moderation_found;
+            fresh      <= starts[scan];
+            used       <= head;
+        end
         if (rst) scan <= '0;
-        else scan <= scan + 1'b1;
+        else if (!hold) scan <= scan + 1'b1;
         if (rst) clocks <= '0;
         else clocks <= clocks + 24'd1;
     end
@@ -96,14 +98,17 @@ module shotline_card_reports #(
     assign {enable, interval}  = moderation;
 
     logic [2:0] pause;
-    wire stops = stopped && changed_channel == channel;
-    wire can = !report_valid && pause == '0 && running[channel] && !stops && !fresh;
+    wire runs = running[channel] && !fresh && !(stopped && changed_channel == channel);
+    wire can  = !report_valid && pause == '0;
     wire [15:0] new_used = used - reported;
     wire is_new  = new_used != '0;
     wire waited  = (waiting ? now - since : 16'd0) >= time_limit;
-    wire due     = can && is_new && (waited || (count != '0 && new_used >= count));
+    wire is_due  = runs && is_new && (waited || (count != '0 && new_used >= count));
     wire old     = allowed || now - last >= interval;
-    wire interrupt = enable && old && can && (due || owed);
+    wire is_owed = runs && enable && old && owed;
+    wire due       = can && is_due;
+    wire interrupt = can && ((is_due && enable && old) || is_owed);
+    assign hold    = !can && (is_due || is_owed);
     assign record_next = fresh ? {16'd0, 1'b0, now, now, 1'b1, 1'b0} : {
         due ? used : reported, is_new && !due, waiting ? since : now, interrupt ? now : last, old && !interrupt,
         enable && (owed || due) && !interrupt};
