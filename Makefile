@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -147,6 +147,11 @@ bench-rtl: ## measure payload rate, words per clock, LUTs and soak speed of the 
 	@$(SETUP) build rtl
 	cargo build --release --locked --package shotline-rtl --features model --examples
 	python3 bench/rtl.py $(ARGS)
+
+bench-dma: ## measure the packet card's DMA module at every length, and its LUTs; ARGS=... for its options
+	@$(SETUP) build rtl plot
+	cargo build --release --locked --package shotline-rtl --features model --examples
+	python3 bench/dma.py $(ARGS)
 
 bench-plan: ## measure the time of a plan and packets per second of its simulation; ARGS=... for its options
 	@$(SETUP) build python

@@ -262,8 +262,8 @@ module shotline_card_rings #(
     for (genvar port = 0; port < 2; port++) begin : g_state
         wire [CHANNELS_LOG2-1:0] of = state_channel[port];
         wire [1:0] recorded = state_read[port][1:0];
-        wire told = run_requests[of] || (act && starts && channel == of);
-        assign state[port] = recorded == STOPPED && told ? STARTING : recorded;
+        wire starting = run_requests[of] || (act && starts && channel == of);
+        assign state[port] = recorded == STOPPED && starting ? STARTING : recorded;
     end
     assign state_error = state_read[1][5:2];
     wire unused = &{head[3:0], state_read[0][5:2], 1'b0};
