@@ -258,7 +258,7 @@ module shotline_card_rings #(
     assign filled_channel = channel;
     assign filled_group   = step == SWEEP ? '0 : filled_next;
 
-    // A channel that has been told to run is not stopped any more.
+    // A channel that a write of its register has started is not stopped any more.
     for (genvar port = 0; port < 2; port++) begin : g_state
         wire [CHANNELS_LOG2-1:0] of = state_channel[port];
         wire [1:0] recorded = state_read[port][1:0];
