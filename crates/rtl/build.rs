@@ -24,7 +24,7 @@ mod model {
         let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
         let root = here.ancestors().nth(2).expect("the crate lies in crates/rtl");
         let rtl = root.join("hdl/rtl");
-        for path in [rtl.as_path(), &here.join("src/shim.cpp"), &here.join("src/vcd.h")] {
+        for path in [rtl.as_path(), &here.join("src/sender/shim.cpp"), &here.join("src/sender/vcd.h")] {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         println!("cargo::rerun-if-env-changed=VERILATOR");
@@ -34,7 +34,7 @@ mod model {
         let compiler = compiler();
         let mut content = DefaultHasher::new();
         let inputs =
-            [files(&rtl, &["sv", "svh"]), files(&here.join("src"), &["cpp", "h"]), vec![here.join("build.rs")]];
+            [files(&rtl, &["sv", "svh"]), files(&here.join("src/sender"), &["cpp", "h"]), vec![here.join("build.rs")]];
         for path in inputs.into_iter().flatten() {
             path.file_name().hash(&mut content);
             fs::read(&path).expect("the source can be read").hash(&mut content);
@@ -110,7 +110,7 @@ mod model {
         let include = include(verilator);
         compiler.include(&generated).include(&include).include(include.join("vltstd")).file(whole);
         compiler.file(include.join("verilated.cpp")).file(include.join("verilated_threads.cpp"));
-        compiler.file(here.join("src/shim.cpp"));
+        compiler.file(here.join("src/sender/shim.cpp"));
         compiler.compile(NAME);
     }
 

@@ -12,20 +12,11 @@
 //! assert_eq!(writes.last().map(|write| write.0), Some(registers::sender::CONTROL));
 //! ```
 
-mod config;
-pub mod expected;
-#[cfg(feature = "model")]
-mod model;
 // Generated, and compared with the committed file.
 #[rustfmt::skip]
 pub mod registers;
-#[cfg(feature = "model")]
-pub mod soak;
-#[cfg(feature = "model")]
-mod sys;
+mod sender;
 
-pub use config::{Config, Framing, Shot};
+pub use sender::{Config, Framing, Shot, expected};
 #[cfg(feature = "model")]
-pub use model::{Frame, Sender, Side, WriteError};
-#[cfg(feature = "model")]
-pub use sys::Limits;
+pub use sender::{Frame, Limits, Sender, Side, WriteError, soak};

@@ -1,8 +1,8 @@
 //! Simulation of the RTL.
 
+use super::config::{Config, Shot};
+use super::sys::{Limits, Model};
 use crate::registers::sender as register;
-use crate::sys::{Limits, Model};
-use crate::{Config, Shot};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

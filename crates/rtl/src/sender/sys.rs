@@ -1,6 +1,6 @@
 //! Safe wrapper of the model's C interface (`shim.cpp`): a [`Model`] owns one simulation.
 
-use crate::Shot;
+use super::config::Shot;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 use std::slice;

@@ -1,6 +1,6 @@
 //! Reference frames for the sender, built by `shotline_wire`.
 
-use crate::{Config, Shot};
+use super::config::{Config, Shot};
 use arrayvec::ArrayVec;
 use shotline_wire::framing::{Link, MAX_HEADER, Packet};
 use shotline_wire::icrc::Network;

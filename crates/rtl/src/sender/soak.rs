@@ -4,7 +4,10 @@
 //! ICRC that crosses a word boundary, a MAC without and with nearly permanent back-pressure), and [`Coverage`] counts
 //! them.
 
-use crate::{Config, Framing, Limits, Sender, Shot, Side, expected};
+use super::config::{Config, Framing, Shot};
+use super::expected;
+use super::model::{Sender, Side};
+use super::sys::Limits;
 use shotline_wire::framing::Link;
 use shotline_wire::icrc::{Flow, Network};
 use shotline_wire::shot::{Geometry, Packing};
