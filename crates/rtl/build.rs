@@ -1,4 +1,4 @@
-//! Builds the model of the sender if the feature `model` is enabled.
+//! Builds the models of the sender and of the packet card if the feature `model` is enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -8,6 +8,7 @@ fn main() {
 
 #[cfg(feature = "model")]
 mod model {
+    use std::collections::BTreeSet;
     use std::env;
     use std::ffi::OsStr;
     use std::fs;
@@ -15,54 +16,181 @@ mod model {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    const TOP: &str = "shotline_roce_ud_tx";
-    const NAME: &str = "shotline_rtl";
+    /// A module that becomes a C++ class.
+    struct Top {
+        class: &'static str,
+        module: &'static str,
+        parameters: &'static [(&'static str, u32)],
+    }
 
-    /// Links the model. It is cached by content in the profile's folder, because each set of features, and `cargo
+    /// An archive: models, and C++ files in `src`.
+    struct Library {
+        name: &'static str,
+        tops: &'static [Top],
+        sources: &'static [&'static str],
+    }
+
+    const LIBRARIES: &[Library] = &[
+        Library {
+            name: "shotline_rtl_sender",
+            tops: &[Top { class: "Vsender", module: "shotline_roce_ud_tx", parameters: &[] }],
+            sources: &["sender/shim.cpp"],
+        },
+        Library {
+            name: "shotline_rtl_card",
+            tops: &[
+                Top { class: "Vcard", module: "shotline_card_dma", parameters: &[("CHANNELS_LOG2", 8)] },
+                Top {
+                    class: "Vcard_small",
+                    module: "shotline_card_dma",
+                    parameters: &[("CHANNELS_LOG2", 3), ("PREFETCH_LOG2", 5), ("TAGS_LOG2", 2), ("ROWS_LOG2", 5)],
+                },
+            ],
+            sources: &["card/shim.cpp"],
+        },
+        // The last, because the others need it.
+        Library { name: "shotline_rtl_runtime", tops: &[], sources: &["runtime.cpp"] },
+    ];
+    const HEADERS: &[&str] = &["runtime.h", "sender/vcd.h"];
+
+    /// Folders and programs of a build.
+    struct Build {
+        verilator: PathBuf,
+        /// The runtime of Verilator.
+        include: PathBuf,
+        rtl: PathBuf,
+        sources: PathBuf,
+        out: PathBuf,
+    }
+
+    /// Links the models. They are cached by content in the profile's folder, because each set of features, and `cargo
     /// clippy` and `cargo test`, have different `OUT_DIR`s.
     pub fn build() {
         let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
         let root = here.ancestors().nth(2).expect("the crate lies in crates/rtl");
-        let rtl = root.join("hdl/rtl");
-        for path in [rtl.as_path(), &here.join("src/sender/shim.cpp"), &here.join("src/sender/vcd.h")] {
-            println!("cargo::rerun-if-changed={}", path.display());
+        let verilator = find(root);
+        let build = Build {
+            include: include(&verilator),
+            verilator,
+            rtl: root.join("hdl/rtl"),
+            sources: here.join("src"),
+            out: PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR")),
+        };
+        println!("cargo::rerun-if-changed={}", build.rtl.display());
+        for source in LIBRARIES.iter().flat_map(|library| library.sources).chain(HEADERS) {
+            println!("cargo::rerun-if-changed={}", build.sources.join(source).display());
         }
         println!("cargo::rerun-if-env-changed=VERILATOR");
-
-        let verilator = find(root);
-        let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR"));
-        let compiler = compiler();
-        let mut content = DefaultHasher::new();
-        let inputs =
-            [files(&rtl, &["sv", "svh"]), files(&here.join("src/sender"), &["cpp", "h"]), vec![here.join("build.rs")]];
-        for path in inputs.into_iter().flatten() {
-            path.file_name().hash(&mut content);
-            fs::read(&path).expect("the source can be read").hash(&mut content);
+        println!("cargo::rustc-link-search=native={}", build.out.display());
+        for library in LIBRARIES {
+            build.link(library);
+            println!("cargo::rustc-link-lib=static={}", library.name);
         }
-        run(Command::new(&verilator).arg("--version")).hash(&mut content);
-        format!("{:?} {:?}", compiler.get_compiler(), env::var_os("TARGET")).hash(&mut content);
-
-        let archive = format!("lib{NAME}.a");
-        // target/debug/build/shotline-rtl-0123456789abcdef/out
-        let shared = out.ancestors().nth(3).expect("OUT_DIR lies in a profile's folder").join("shotline-rtl-model");
-        let model = shared.join(format!("{:016x}.a", content.finish()));
-        if !model.is_file() {
-            make(compiler, &verilator, &rtl, &here, &out);
-            fs::create_dir_all(&shared).expect("the profile's folder can be written");
-            // Renamed when complete, so that a concurrent build never links a partial file.
-            let part = shared.join(format!("{}.part", std::process::id()));
-            fs::copy(out.join(&archive), &part)
-                .and_then(|_| fs::rename(&part, &model))
-                .expect("the model can be cached");
-        }
-        fs::copy(&model, out.join(&archive)).expect("the model can be copied");
-        println!("cargo::rustc-link-search=native={}", out.display());
-        println!("cargo::rustc-link-lib=static={NAME}");
         println!("cargo::rustc-link-lib=stdc++");
     }
 
+    impl Build {
+        fn link(&self, library: &Library) {
+            let archive = self.out.join(format!("lib{}.a", library.name));
+            // target/debug/build/shotline-rtl-0123456789abcdef/out
+            let profile = self.out.ancestors().nth(3).expect("OUT_DIR lies in a profile's folder");
+            let shared = profile.join("shotline-rtl-model");
+            let model = shared.join(format!("{}-{:016x}.a", library.name, self.digest(library)));
+            if !model.is_file() {
+                self.make(library);
+                fs::create_dir_all(&shared).expect("the profile's folder can be written");
+                // Renamed when complete, so that a concurrent build never links a partial file.
+                let part = shared.join(format!("{}.part", std::process::id()));
+                fs::copy(&archive, &part).and_then(|_| fs::rename(&part, &model)).expect("the model can be cached");
+            }
+            fs::copy(&model, &archive).expect("the model can be copied");
+        }
+
+        /// Hashes what an archive is made of.
+        fn digest(&self, library: &Library) -> u64 {
+            let mut content = DefaultHasher::new();
+            let sources = library.sources.iter().chain(HEADERS).map(|source| self.sources.join(source));
+            let modules = library.tops.iter().flat_map(|top| self.below(top.module));
+            for path in sources.chain(modules).chain([self.sources.join("../build.rs")]) {
+                path.file_name().hash(&mut content);
+                fs::read(&path).expect("the source can be read").hash(&mut content);
+            }
+            run(Command::new(&self.verilator).arg("--version")).hash(&mut content);
+            format!("{:?} {:?}", compiler().get_compiler(), env::var_os("TARGET")).hash(&mut content);
+            content.finish()
+        }
+
+        /// Returns the files of a module, of its submodules and of what they include: all whose names occur in them.
+        fn below(&self, top: &str) -> BTreeSet<PathBuf> {
+            let mut found = BTreeSet::new();
+            let mut pending = vec![self.rtl.join(top).with_extension("sv")];
+            while let Some(path) = pending.pop() {
+                let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                if found.insert(path) {
+                    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect::<BTreeSet<_>>();
+                    let names = words.into_iter().filter(|word| !word.is_empty());
+                    let files =
+                        names.flat_map(|name| ["sv", "svh"].map(|kind| self.rtl.join(name).with_extension(kind)));
+                    pending.extend(files.filter(|file| file.is_file() && !found.contains(file)));
+                }
+            }
+            found
+        }
+
+        /// Builds an archive in `OUT_DIR`.
+        fn make(&self, library: &Library) {
+            let mut compiler = compiler();
+            compiler.include(&self.include).include(self.include.join("vltstd"));
+            for top in library.tops {
+                let generated = self.verilate(top);
+                // One file, because small ones spend most of their compile time on Verilator's headers.
+                let parts = files(&generated, &["cpp"]);
+                let whole = parts.iter().map(|part| format!("#include \"{}\"\n", part.display())).collect::<String>();
+                let file = self.out.join(top.class).with_extension("cpp");
+                fs::write(&file, whole).expect("OUT_DIR can be written");
+                compiler.include(&generated).file(file);
+            }
+            if library.tops.is_empty() {
+                compiler.file(self.include.join("verilated.cpp")).file(self.include.join("verilated_threads.cpp"));
+            }
+            compiler.files(library.sources.iter().map(|source| self.sources.join(source))).compile(library.name);
+        }
+
+        /// Translates a module to C++ and returns the folder.
+        fn verilate(&self, top: &Top) -> PathBuf {
+            let generated = self.out.join(top.class);
+            // Files of an earlier version of the RTL must not be compiled.
+            let _ = fs::remove_dir_all(&generated);
+            let assertions = if is_release() { "--no-assert" } else { "--assert" };
+            let mut command = Command::new(&self.verilator);
+            // Most registers have no reset, so they start with random values (--x-initial unique).
+            command
+                .args([
+                    "--cc",
+                    assertions,
+                    "-Wall",
+                    "-O3",
+                    "--x-assign",
+                    "fast",
+                    "--x-initial",
+                    "unique",
+                    "--no-timing",
+                ])
+                .args(["--quiet", "--prefix", top.class, "--top-module", top.module])
+                .args(top.parameters.iter().map(|(name, value)| format!("-G{name}={value}")))
+                .arg("--Mdir")
+                .arg(&generated)
+                .arg(format!("-I{}", self.rtl.display()))
+                .arg("-y")
+                .arg(&self.rtl)
+                .arg(self.rtl.join(top.module).with_extension("sv"));
+            run(&mut command);
+            generated
+        }
+    }
+
     /// Returns `true` in the release profile. Other builds enable the RTL's assertions and take half the time to
-    /// compile; their model simulates a test's clocks in a second.
+    /// compile; their models simulate a test's clocks in a second.
     fn is_release() -> bool {
         env::var("PROFILE").is_ok_and(|profile| profile == "release")
     }
@@ -79,39 +207,6 @@ mod model {
             build.define(off, "0");
         }
         build
-    }
-
-    /// Builds the model in `OUT_DIR`.
-    fn make(mut compiler: cc::Build, verilator: &Path, rtl: &Path, here: &Path, out: &Path) {
-        let generated = out.join("verilated");
-        // Files of an earlier version of the RTL must not be compiled.
-        let _ = fs::remove_dir_all(&generated);
-        let mut command = Command::new(verilator);
-        let assertions = if is_release() { "--no-assert" } else { "--assert" };
-        // Most registers have no reset, so they start with random values (--x-initial unique).
-        command
-            .args(["--cc", assertions, "-Wall", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing"])
-            .args(["--quiet", "--prefix", "Vsender", "--top-module", TOP])
-            .arg("--Mdir")
-            .arg(&generated)
-            .arg(format!("-I{}", rtl.display()))
-            .arg("-y")
-            .arg(rtl)
-            .arg(rtl.join(TOP).with_extension("sv"));
-        run(&mut command);
-
-        // One file, because small ones spend most of their compile time on Verilator's headers.
-        let parts = files(&generated, &["cpp"])
-            .iter()
-            .map(|part| format!("#include \"{}\"\n", part.display()))
-            .collect::<String>();
-        let whole = out.join("model.cpp");
-        fs::write(&whole, parts).expect("OUT_DIR can be written");
-        let include = include(verilator);
-        compiler.include(&generated).include(&include).include(include.join("vltstd")).file(whole);
-        compiler.file(include.join("verilated.cpp")).file(include.join("verilated_threads.cpp"));
-        compiler.file(here.join("src/sender/shim.cpp"));
-        compiler.compile(NAME);
     }
 
     /// Runs a program and returns its standard output.

@@ -1,5 +1,6 @@
 //! Control of the FPGA's sender (`hdl/`): its register map, the register writes for a link's configuration, and the
-//! frames that it must send. With the feature `model`, `Sender` simulates the RTL.
+//! frames that it must send. With the feature `model`, `Sender` simulates the RTL, and `card` the DMA module of a packet
+//! card with its host.
 //!
 //! [`registers`] is generated from `hdl/registers.toml`, as are the RTL's constants; it also has those of a packet card.
 //! [`Config::writes`] returns the writes for any bus that leads to the FPGA. [`expected`] builds the frames of a shot with
@@ -12,6 +13,8 @@
 //! assert_eq!(writes.last().map(|write| write.0), Some(registers::sender::CONTROL));
 //! ```
 
+#[cfg(feature = "model")]
+pub mod card;
 // Generated, and compared with the committed file.
 #[rustfmt::skip]
 pub mod registers;

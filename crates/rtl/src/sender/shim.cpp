@@ -1,7 +1,7 @@
 // C interface of the model, at the level of whole frames; it contains the loop over clocks.
+#include "../runtime.h"
 #include "Vsender.h"
 #include "vcd.h"
-#include "verilated.h"
 
 #include <cstdint>
 #include <cstring>
@@ -12,9 +12,6 @@
 namespace {
 
 constexpr size_t WORD = 64;
-
-// Assertions of the RTL that failed on this thread. The model reports them only by calling vl_stop.
-thread_local uint64_t failures = 0;
 
 struct Shot {
     uint64_t number;
@@ -37,15 +34,6 @@ struct Pauses {
 };
 
 }  // namespace
-
-void vl_stop(const char*, int, const char*) VL_MT_UNSAFE { failures++; }
-
-// Registers without a reset start with random values of this seed.
-static VerilatedContext* randomized(VerilatedContext& context, uint64_t seed) {
-    context.randReset(2);
-    context.randSeed(static_cast<int>(seed & 0x7FFFFFFF) | 1);
-    return &context;
-}
 
 struct Sender {
     VerilatedContext context;
@@ -77,7 +65,7 @@ struct Sender {
         for (int clock = 0; clock < 4; clock++) tick();
         top.rst = 0;
         tick();
-        failures = 0;  // those before the reset, with random registers, do not count
+        shotline_rtl_failed = 0;  // those before the reset, with random registers, do not count
     }
 
     uint32_t chance() {
@@ -238,7 +226,6 @@ uint64_t shotline_rtl_cycles(const Sender* sender) { return sender->cycles; }
 uint64_t shotline_rtl_input_words(const Sender* sender) { return sender->input_words; }
 uint64_t shotline_rtl_output_words(const Sender* sender) { return sender->output_words; }
 size_t shotline_rtl_waiting(const Sender* sender) { return sender->inputs.size(); }
-uint64_t shotline_rtl_failures(void) { return failures; }
 
 // The frames that were sent; the pointers are valid until the next call of another function.
 size_t shotline_rtl_frames(const Sender* sender) { return sender->ends.size(); }

@@ -1,0 +1,34 @@
+//! The packet card's DMA module (`hdl/rtl/shotline_card_dma.sv`): its model, and a host that checks all it does.
+//!
+//! [`Card`] is the module with packets, a bus, memory, and the software of each channel. Every byte that the module
+//! writes is checked: it must be in a buffer of its channel, reports must come after the payload that they count, and
+//! each packet must be in memory whole, in order, or counted by one cause of loss. [`soak`] tests all of it at random;
+//! [`load`] measures how fast the module is.
+
+mod channel;
+mod descriptors;
+mod driver;
+mod expected;
+mod feeder;
+mod held;
+mod host;
+pub mod load;
+mod memory;
+mod model;
+mod packet;
+mod reads;
+pub mod soak;
+mod sys;
+mod writes;
+
+pub use channel::Channel;
+pub use descriptors::{Cause, Defect, Settings};
+pub use driver::{Counters, State, channel_register};
+pub use expected::Expected;
+pub use feeder::Feeder;
+pub use host::{Host, Stalls};
+pub use memory::Memory;
+pub use model::{Card, Size};
+pub use packet::{Packet, Tally};
+pub use reads::{Injected, ReadFaults};
+pub use writes::Event;

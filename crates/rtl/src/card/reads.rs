@@ -1,0 +1,168 @@
+//! Descriptor reads of the module, and their completions.
+
+use super::channel::channel_at;
+use super::held::Held;
+use super::memory::Memory;
+use super::sys::{Inputs, Outputs};
+use shotline_random::SplitMix64;
+use std::ops::RangeInclusive;
+
+/// Bytes of a read: 16 descriptors.
+pub(crate) const READ: u64 = 256;
+/// Beats of the completions of a read.
+const BEATS: u8 = 8;
+
+/// Probabilities, in 65536, of the faults of a channel's reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadFaults {
+    /// A completion with an error ends the read.
+    pub error: u16,
+    /// Completions, all or the last ones, never come.
+    pub never: u16,
+    /// Another completion follows the last one.
+    pub twice: u16,
+}
+
+/// Number of faults injected for a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Injected {
+    /// Completions with an error.
+    pub errors: u64,
+    /// Reads without all completions.
+    pub never: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Error,
+    Never,
+}
+
+#[derive(Debug)]
+struct Read {
+    tag: u8,
+    address: u64,
+    channel: usize,
+    /// First clock of a completion.
+    due: u64,
+    /// Beats sent.
+    beats: u8,
+    /// A fault instead of this beat.
+    fault: Option<(Fault, u8)>,
+    twice: bool,
+}
+
+impl Read {
+    fn is_dead(&self) -> bool {
+        self.fault == Some((Fault::Never, self.beats))
+    }
+}
+
+/// The reads in flight.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    /// Clocks from a read to its first completion.
+    pub latency: RangeInclusive<u64>,
+    /// Probability, in 65536, of a clock without a completion.
+    pub idle: u16,
+    pub faults: Vec<ReadFaults>,
+    pub injected: Vec<Injected>,
+    /// Completions without a read.
+    pub strays: u64,
+    /// Clock of the last read.
+    pub last: u64,
+    random: SplitMix64,
+    flying: Vec<Read>,
+    stray: Option<u8>,
+    held: Held<(u64, u8)>,
+}
+
+impl Reads {
+    pub fn new(channels: usize, seed: u64) -> Self {
+        Self {
+            latency: 100..=200,
+            idle: 0,
+            faults: vec![ReadFaults::default(); channels],
+            injected: vec![Injected::default(); channels],
+            strays: 0,
+            last: 0,
+            random: SplitMix64::new(seed),
+            flying: Vec::new(),
+            stray: None,
+            held: Held::default(),
+        }
+    }
+
+    fn one_in(&mut self, chance: u16) -> bool {
+        chance > 0 && self.random.below(1 << 16) < u64::from(chance)
+    }
+
+    /// Returns `true` if completions are still to come.
+    pub fn is_busy(&self) -> bool {
+        self.flying.iter().any(|read| !read.is_dead())
+    }
+
+    /// Chooses the completion of this clock.
+    pub fn drive(&mut self, clock: u64, memory: &Memory, inputs: &mut Inputs) {
+        if let Some(tag) = self.stray.take().filter(|&tag| self.flying.iter().all(|read| read.tag != tag)) {
+            self.strays += 1;
+            (inputs.completion_valid, inputs.completion_tag) = (true, tag);
+            inputs.completion_data = [(); 4].map(|()| self.random.next_u64());
+            return;
+        }
+        let idle = self.idle;
+        if self.flying.is_empty() || self.one_in(idle) {
+            return;
+        }
+        let ready = |read: &&mut Read| read.due <= clock && !read.is_dead();
+        let count = self.flying.iter_mut().filter(ready).count() as u64;
+        let choice = self.random.below(count) as usize;
+        let Some(read) = self.flying.iter_mut().filter(ready).nth(choice) else { return };
+        (inputs.completion_valid, inputs.completion_tag) = (true, read.tag);
+        inputs.completion_error = read.fault == Some((Fault::Error, read.beats));
+        let at = read.address + u64::from(read.beats) * 32;
+        inputs.completion_data = [0, 8, 16, 24].map(|offset| memory.read_u64(at + offset));
+        read.beats += 1;
+        let (tag, channel, twice) = (read.tag, read.channel, read.twice);
+        if read.is_dead() {
+            self.injected[channel].never += 1;
+        }
+        if inputs.completion_error || read.beats == BEATS {
+            self.injected[channel].errors += u64::from(inputs.completion_error);
+            self.stray = twice.then_some(tag);
+            self.flying.retain(|read| read.tag != tag);
+        }
+    }
+
+    /// Takes the read of this clock.
+    ///
+    /// # Errors
+    /// If it is against the rules of the interface.
+    pub fn settle(&mut self, clock: u64, inputs: &Inputs, outputs: &Outputs) -> Result<(), String> {
+        let offer = (outputs.read_valid == 1).then_some((outputs.read_address, outputs.read_tag));
+        self.held.check("read", offer, inputs.read_ready)?;
+        let Some((address, tag)) = offer.filter(|_| inputs.read_ready) else { return Ok(()) };
+        let channel = channel_at(address).filter(|&channel| channel < self.faults.len() && address % READ == 0);
+        let Some(channel) = channel else { return Err(format!("read at {address:#x}")) };
+        if self.flying.iter().any(|read| read.tag == tag && !read.is_dead()) {
+            return Err(format!("read at {address:#x} with tag {tag}, which is in flight"));
+        }
+        self.flying.retain(|read| read.tag != tag);
+        let faults = self.faults[channel];
+        let kind = if self.one_in(faults.error) {
+            Some(Fault::Error)
+        } else if self.one_in(faults.never) {
+            Some(Fault::Never)
+        } else {
+            None
+        };
+        let fault = kind.map(|kind| (kind, self.random.below(BEATS.into()) as u8));
+        let due = clock + 1 + self.random.between(*self.latency.start(), *self.latency.end());
+        let twice = self.one_in(faults.twice);
+        let read = Read { tag, address, channel, due, beats: 0, fault, twice };
+        self.injected[channel].never += u64::from(read.is_dead());
+        self.flying.push(read);
+        self.last = clock;
+        Ok(())
+    }
+}

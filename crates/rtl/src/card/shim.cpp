@@ -1,0 +1,137 @@
+// C interface of the packet card's models: one clock a call.
+#include "../runtime.h"
+#include "Vcard.h"
+#include "Vcard_small.h"
+
+#include <cstring>
+
+namespace {
+
+// The layouts of `sys.rs`.
+struct Inputs {
+    uint64_t data[8];
+    uint64_t completion_data[4];
+    uint32_t axil_wdata;
+    uint16_t axil_awaddr, axil_araddr, length;
+    uint8_t reset;
+    uint8_t axil_awvalid, axil_wvalid, axil_arvalid;
+    uint8_t valid, first, first_block, channel;
+    uint8_t data_ready, slot_ready, read_ready;
+    uint8_t completion_valid, completion_tag, completion_error;
+    uint8_t notice_valid, notice_kind, notice_channel;
+};
+
+struct Outputs {
+    uint64_t data[8];
+    uint64_t slot_address[2];
+    uint64_t slot_report;
+    uint64_t read_address;
+    uint32_t axil_rdata, slot_length;
+    uint16_t slot_channel;
+    uint8_t axil_awready, axil_arready, axil_bvalid, axil_bresp, axil_rvalid;
+    uint8_t ready;
+    uint8_t data_valid, data_keep;
+    uint8_t slot_valid, slot_kind, slot_block;
+    uint8_t read_valid, read_tag;
+};
+
+}  // namespace
+
+struct Card {
+    virtual ~Card() = default;
+    virtual void tick(const Inputs& inputs, Outputs& outputs) = 0;
+};
+
+namespace {
+
+template <typename Top>
+struct Simulation : Card {
+    VerilatedContext context;
+    Top top;
+
+    explicit Simulation(uint64_t seed) : top{randomized(context, seed)} {
+        top.s_axil_wstrb = 0xF;
+        top.s_axil_bready = 1;
+        top.s_axil_rready = 1;
+        Inputs reset{};
+        reset.reset = 1;
+        Outputs ignored;
+        for (int clock = 0; clock < 4; clock++) tick(reset, ignored);
+        shotline_rtl_failed = 0;  // those before the reset, with random registers, do not count
+    }
+
+    void tick(const Inputs& inputs, Outputs& outputs) override {
+        set(inputs);
+        top.clk = 0;
+        top.eval();
+        get(outputs);
+        top.clk = 1;
+        top.eval();
+    }
+
+    void set(const Inputs& inputs) {
+        top.rst = inputs.reset;
+        top.s_axil_awaddr = inputs.axil_awaddr;
+        top.s_axil_awvalid = inputs.axil_awvalid;
+        top.s_axil_wdata = inputs.axil_wdata;
+        top.s_axil_wvalid = inputs.axil_wvalid;
+        top.s_axil_araddr = inputs.axil_araddr;
+        top.s_axil_arvalid = inputs.axil_arvalid;
+        top.s_valid = inputs.valid;
+        std::memcpy(&top.s_data, inputs.data, sizeof inputs.data);
+        top.s_first = inputs.first;
+        top.s_first_block = inputs.first_block;
+        top.s_length = inputs.length;
+        top.s_channel = inputs.channel;
+        top.m_data_ready = inputs.data_ready;
+        top.m_slot_ready = inputs.slot_ready;
+        top.m_read_ready = inputs.read_ready;
+        top.s_completion_valid = inputs.completion_valid;
+        top.s_completion_tag = inputs.completion_tag;
+        std::memcpy(&top.s_completion_data, inputs.completion_data, sizeof inputs.completion_data);
+        top.s_completion_error = inputs.completion_error;
+        top.notice_valid = inputs.notice_valid;
+        top.notice_kind = inputs.notice_kind;
+        top.notice_channel = inputs.notice_channel;
+    }
+
+    void get(Outputs& outputs) {
+        outputs.axil_awready = top.s_axil_awready;
+        outputs.axil_bvalid = top.s_axil_bvalid;
+        outputs.axil_bresp = top.s_axil_bresp;
+        outputs.axil_arready = top.s_axil_arready;
+        outputs.axil_rvalid = top.s_axil_rvalid;
+        outputs.axil_rdata = top.s_axil_rdata;
+        outputs.ready = top.s_ready;
+        outputs.data_valid = top.m_data_valid;
+        std::memcpy(outputs.data, &top.m_data, sizeof outputs.data);
+        outputs.data_keep = top.m_data_keep;
+        outputs.slot_valid = top.m_slot_valid;
+        outputs.slot_kind = top.m_slot_kind;
+        std::memcpy(outputs.slot_address, &top.m_slot_address, sizeof outputs.slot_address);
+        outputs.slot_length = top.m_slot_length;
+        outputs.slot_block = top.m_slot_block;
+        outputs.slot_channel = top.m_slot_channel;
+        outputs.slot_report = top.m_slot_report;
+        outputs.read_valid = top.m_read_valid;
+        outputs.read_address = top.m_read_address;
+        outputs.read_tag = top.m_read_tag;
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+// `small` selects the model with small parameters.
+Card* shotline_card_new(int small, uint64_t seed) {
+    if (small) return new Simulation<Vcard_small>(seed);
+    return new Simulation<Vcard>(seed);
+}
+
+void shotline_card_free(Card* card) { delete card; }
+
+// Runs for one clock. The outputs are those before the rising edge at its end.
+void shotline_card_tick(Card* card, const Inputs* inputs, Outputs* outputs) { card->tick(*inputs, *outputs); }
+
+}  // extern "C"

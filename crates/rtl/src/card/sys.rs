@@ -1,0 +1,113 @@
+//! Safe wrapper of the models' C interface (`shim.cpp`): a [`Model`] owns one simulation and runs for one clock a call.
+
+use std::ptr::NonNull;
+
+/// Inputs of the module in one clock, in the layout of the shim. The names are those of the ports.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inputs {
+    pub data: [u64; 8],
+    pub completion_data: [u64; 4],
+    pub axil_wdata: u32,
+    pub axil_awaddr: u16,
+    pub axil_araddr: u16,
+    pub length: u16,
+    reset: bool,
+    pub axil_awvalid: bool,
+    pub axil_wvalid: bool,
+    pub axil_arvalid: bool,
+    pub valid: bool,
+    pub first: bool,
+    pub first_block: u8,
+    pub channel: u8,
+    pub data_ready: bool,
+    pub slot_ready: bool,
+    pub read_ready: bool,
+    pub completion_valid: bool,
+    pub completion_tag: u8,
+    pub completion_error: bool,
+    pub notice_valid: bool,
+    pub notice_kind: u8,
+    pub notice_channel: u8,
+}
+
+/// Outputs of the module before the edge at the end of a clock, in the layout of the shim. Ports of one bit are 0 or 1.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outputs {
+    pub data: [u64; 8],
+    pub slot_address: [u64; 2],
+    pub slot_report: u64,
+    pub read_address: u64,
+    pub axil_rdata: u32,
+    pub slot_length: u32,
+    pub slot_channel: u16,
+    pub axil_awready: u8,
+    pub axil_arready: u8,
+    pub axil_bvalid: u8,
+    pub axil_bresp: u8,
+    pub axil_rvalid: u8,
+    pub ready: u8,
+    pub data_valid: u8,
+    pub data_keep: u8,
+    pub slot_valid: u8,
+    pub slot_kind: u8,
+    pub slot_block: u8,
+    pub read_valid: u8,
+    pub read_tag: u8,
+}
+
+/// Opaque type of the shim's simulation.
+#[repr(C)]
+struct Raw {
+    _private: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn shotline_card_new(small: i32, seed: u64) -> *mut Raw;
+    fn shotline_card_free(model: *mut Raw);
+    fn shotline_card_tick(model: *mut Raw, inputs: *const Inputs, outputs: *mut Outputs);
+    fn shotline_rtl_failures() -> u64;
+}
+
+/// One simulation. Failed assertions are counted per thread, so it must stay on the thread that created it.
+#[derive(Debug)]
+pub(crate) struct Model(NonNull<Raw>);
+
+impl Model {
+    /// Creates a simulation and resets it. `seed` determines the values of registers without a reset.
+    pub(crate) fn new(small: bool, seed: u64) -> Self {
+        // SAFETY: all arguments are valid; `new` in C++ does not return null.
+        let raw = unsafe { shotline_card_new(small.into(), seed) };
+        Self(NonNull::new(raw).expect("C++'s new returns an address"))
+    }
+
+    /// Runs for one clock.
+    pub(crate) fn tick(&mut self, inputs: &Inputs) -> Outputs {
+        let mut outputs = Outputs::default();
+        // SAFETY: `self` owns the model; both pointers are valid within the call; the layouts are those of the shim.
+        unsafe { shotline_card_tick(self.0.as_ptr(), inputs, &mut outputs) }
+        outputs
+    }
+
+    /// Resets the module.
+    pub(crate) fn reset(&mut self) {
+        let inputs = Inputs { reset: true, ..Inputs::default() };
+        for _ in 0..4 {
+            self.tick(&inputs);
+        }
+    }
+
+    /// Returns the number of the RTL's assertions that have failed on this thread.
+    pub(crate) fn failures(&self) -> u64 {
+        // SAFETY: reads a counter of this thread.
+        unsafe { shotline_rtl_failures() }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: created by `shotline_card_new`, and freed only here.
+        unsafe { shotline_card_free(self.0.as_ptr()) }
+    }
+}
