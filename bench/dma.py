@@ -117,8 +117,10 @@ def costs():
     found = {}
     for channels in PAPER_COST:
         name = MODULE if channels == DEFAULT else f"{MODULE} CHANNELS_LOG2={channels.bit_length() - 1}"
-        xcup = figures[name]["xcup"]
-        found[channels] = xcup["LUT"], xcup["RAMB36"] + xcup["RAMB18"] / 2, figures[name]["generic"]["levels"]
+        xcup, generic = figures[name]["xcup"], figures[name]["generic"]
+        if not (xcup and generic):
+            raise Failed(f"{FIGURES.name} has no figures of {name}: make synth ARGS='\"{name}\"'")
+        found[channels] = xcup["LUT"], xcup["RAMB36"] + xcup["RAMB18"] / 2, generic["levels"]
     return found
 
 

@@ -14,6 +14,8 @@ const WIRE: f64 = 100e9;
 const WORDS: usize = 3000;
 /// Clocks without a read after which all descriptors have been fetched.
 const FETCHED: u64 = 400;
+/// Clocks between two writes of software pointers, of one channel after the other.
+const GIVE: u64 = 32;
 /// Clocks without payload after which all packets have been written.
 const WRITTEN: u64 = 400;
 
@@ -140,7 +142,7 @@ impl Measurement {
         Ok(Rate { length, rate: wire_clocks(length) / clocks, lost })
     }
 
-    /// Sends frames of these lengths with the rate of the wire.
+    /// Sends frames of these lengths with the rate of the wire, while software gives back the buffers that are reported.
     ///
     /// # Errors
     /// At the first violation.
@@ -153,7 +155,12 @@ impl Measurement {
             self.send(end.ceil() as u64, length);
         }
         let mut waiting = 0;
+        let (mut next, mut turn) = (self.card.clock(), 0);
         while !self.card.feeder.is_empty() {
+            if self.card.clock() >= next {
+                self.card.give(turn, u64::MAX)?;
+                (next, turn) = (next + GIVE, (turn + 1) % self.load.channels);
+            }
             self.card.tick()?;
             waiting = waiting.max(self.card.feeder.late(self.card.clock()));
         }
