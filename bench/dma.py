@@ -37,6 +37,7 @@ PAPER_COST = {
     256: (59930, 553.5),
 }
 SHOWN = [64, 65, 68, 69, 76, 84, 85, 100, 116, 117, 128, 180, 181, 244, 245, 256, 512, 1024, 1518, 1526]
+SUSTAINED = 200_000  # frames: many times the descriptors that the module holds
 TIMEOUT_S = 3000
 
 
@@ -56,6 +57,11 @@ def main():
         say(
             f"{name}: {len(rates)} lengths, {below} below the line rate, the worst {length} bytes: {gbps(rates[length])}"
         )
+    for channels in (1, 2, *CHANNELS):
+        for header in (0, 64):
+            how = f"header split of {header} bytes" if header else "one buffer a packet"
+            share = sustained(channels, header)
+            say(f"{SUSTAINED} frames of 64 bytes, {channels} channels, {how}: {100 * share:.2f} % written")
     cost = costs()
     if args.write:
         text = PAGE.read_text()
@@ -92,23 +98,30 @@ def gbps(rate):
     return f"{min(1, rate) * LINE_GBPS:.1f} Gbit/s, {rate:.4f} of the line rate"
 
 
-def load(step, channels, header=0, single=False):
-    """Returns the packets that the module accepts, relative to those on the line, of each length."""
-    words = [EXAMPLES / "card_load", "--step", step, "--channels", channels, "--header", header]
-    done = subprocess.run(
-        [*map(str, words), *(["--single"] if single else [])],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+def card_load(*words):
+    path = EXAMPLES / "card_load"
+    if not path.exists():
+        sys.exit(f"{path} is missing: cargo build --release --package shotline-rtl --features model --examples")
+    done = subprocess.run([path, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
         raise Failed(f"card_load: {done.stderr}")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def load(step, channels, header=0, single=False):
+    """Returns the packets that the module accepts, relative to those on the line, of each length."""
+    words = ["--step", step, "--channels", channels, "--header", header]
+    lines = card_load(*words, *(["--single"] if single else []))
     lost = [line["length"] for line in lines if line["lost"]]
     if lost:
         raise Failed(f"packets of {lost} bytes were lost, though descriptors were there")
     return {line["length"]: line["rate"] for line in lines}
+
+
+def sustained(channels, header):
+    """Returns the share of the shortest frames that is written while the descriptors of each are fetched."""
+    (line,) = card_load("--to", 64, "--channels", channels, "--header", header, "--packets", SUSTAINED)
+    return 1 - line["lost"] / (SUSTAINED * (64 + 12))
 
 
 def costs():
