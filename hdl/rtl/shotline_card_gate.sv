@@ -116,6 +116,10 @@ module shotline_card_gate #(
         take && !s_first |-> left != '0);
 `endif
     wire unused = &{decisions_ready, rows_level, names_level, decisions_level, 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_gate_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

@@ -21,6 +21,8 @@ BROKEN = {
     "shotline_axil_slave": ("&& !write_now && !s_axil_bvalid;", "&& !write_now;"),
     # A write is forwarded while another one has no response.
     "shotline_axil_split": ("s_axil_awvalid && s_axil_wvalid && !writing;", "s_axil_awvalid && s_axil_wvalid;"),
+    # The end of a packet is kept if the packet after it is.
+    "shotline_card_gate": ("if (row_first) kept <= keep;", "kept <= keep;"),
     # A write ends at the later of its two limits.
     "shotline_card_writes": ("= page < most ?", "= page > most ?"),
     # A word is accepted while the last one is still crossing.
