@@ -50,6 +50,10 @@ module shotline_fifo_small #(
         push |-> write - read != {1'b1, {DEPTH_LOG2{1'b0}}});
     no_underflow: assert property (@(posedge clk) disable iff (rst) pop |-> out_valid);
 `endif
+
+`ifdef FORMAL
+    `include "shotline_fifo_small_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

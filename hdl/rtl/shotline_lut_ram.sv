@@ -33,6 +33,10 @@ module shotline_lut_ram #(
     for (genvar port = 0; port < READS; port++) begin : g_read
         assign read_data[port] = memory[read_addr[port]];
     end
+
+`ifdef FORMAL
+    `include "shotline_lut_ram_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

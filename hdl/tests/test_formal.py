@@ -30,11 +30,15 @@ BROKEN = {
     # A word is accepted when the FIFO is full.
     "shotline_fifo_async": ("assign s_ready = cdc_write_gray !=", "assign s_ready = 1'b1 || cdc_write_gray !="),
     "shotline_fifo_sync": ("assign s_ready = stored != FULL;", "assign s_ready = 1'b1;"),
+    # An entry is loaded when there is none.
+    "shotline_fifo_small": ("load   = stored && (!out_valid || pop);", "load   = !out_valid || pop;"),
     # Words are counted instead of frames, so a frame leaves before it is complete.
     "shotline_frame_fifo_async": (
         "if (s_axis_tvalid && s_axis_tready && s_axis_tlast)",
         "if (s_axis_tvalid && s_axis_tready)",
     ),
+    # The last word is not written.
+    "shotline_lut_ram": ("if (write) memory", "if (write && write_addr != '1) memory"),
     # A run can be started while another is in progress.
     "shotline_packetizer_registers": ("!writable || (start_requested && (running || busy));", "!writable;"),
     # A beat is accepted while the end of the last frame is pending.
