@@ -207,6 +207,10 @@ module shotline_card_reads #(
         .pop(done_take), .out_valid(done_valid), .out_data({done_channel, done_slot, done_error})
     );
     wire unused = &{config_data[31:16], config_data[7:1], 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_reads_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire
