@@ -315,6 +315,10 @@ module shotline_card_rings #(
                 end
             endcase
         end
+
+`ifdef FORMAL
+    `include "shotline_card_rings_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

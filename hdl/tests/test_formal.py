@@ -25,6 +25,8 @@ BROKEN = {
     "shotline_card_gate": ("if (row_first) kept <= keep;", "kept <= keep;"),
     # A completion with an error does not end its read.
     "shotline_card_reads": ("known && (s_completion_error || beats[look] == 3'd7);", "known && beats[look] == 3'd7;"),
+    # Groups that software has not given are requested.
+    "shotline_card_rings": (" && group != given_to;", ";"),
     # A write ends at the later of its two limits.
     "shotline_card_writes": ("= page < most ?", "= page > most ?"),
     # A word is accepted while the last one is still crossing.
