@@ -334,6 +334,10 @@ module shotline_card_scheduler #(
     always_ff @(posedge clk)
         if (rst) places <= {1'b1, {ENTRIES_LOG2{1'b0}}};
         else places <= places + {{ENTRIES_LOG2{1'b0}}, take} - {{ENTRIES_LOG2{1'b0}}, emits};
+
+`ifdef FORMAL
+    `include "shotline_card_scheduler_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

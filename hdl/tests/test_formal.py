@@ -27,6 +27,8 @@ BROKEN = {
     "shotline_card_reads": ("known && (s_completion_error || beats[look] == 3'd7);", "known && beats[look] == 3'd7;"),
     # Groups that software has not given are requested.
     "shotline_card_rings": (" && group != given_to;", ";"),
+    # A packet of one buffer needs no descriptor.
+    "shotline_card_scheduler": (": available == '0;", ": 1'b0;"),
     # A write ends at the later of its two limits.
     "shotline_card_writes": ("= page < most ?", "= page > most ?"),
     # A word is accepted while the last one is still crossing.
