@@ -61,7 +61,7 @@ wire f_finals = notice_valid && !notice_kind && notice_channel == f_channel;
 wire f_config = config_write && config_channel == f_channel;
 wire f_run = f_config && config_register == REG_CARD_CHANNEL_CONTROL && config_data[0];
 wire f_ring_known = \lows.f_known && \highs.f_known && \sizes.f_known ;
-// The channel has been told to run, and its record says nothing of it yet.
+// A write has started the channel, and its record says nothing of it yet.
 wire f_starting = f_state == STOPPED &&
     (run_requests[f_channel] || (step == ACT && f_here && starts));
 wire [11:0] f_base = f_starting ? '0 : f_used;

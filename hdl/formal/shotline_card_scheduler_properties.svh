@@ -140,7 +140,8 @@ always_ff @(posedge clk) begin
         assert (places <= 5'd16 && 6'(places) + (\waiting.f_in - \waiting.f_out ) + 6'(valid_4) + 6'(valid_5) == 6'd16);
         if (valid_1 && kind_1 == PACKET && f_number_1 == f_index) assert ({channel_1, length_1} == f_meta);
         if (valid_2 && kind_2 == PACKET && f_number_2 == f_index) assert ({channel_2, length_2} == f_meta);
-        if (valid_3 && kind_3 == PACKET && f_number_3 == f_index && mode != EMIT) assert ({channel_3, length_3} == f_meta);
+        if (valid_3 && kind_3 == PACKET && mode != EMIT && f_number_3 == f_index)
+            assert ({channel_3, length_3} == f_meta);
         if (valid_1 && kind_1 == PACKET) assert (f_number_1 == f_in - 3'd1);
         if (valid_2 && kind_2 == PACKET)
             assert (f_number_2 == 3'(f_in - 3'd1 - 3'(valid_1 && kind_1 == PACKET)));
