@@ -39,3 +39,16 @@ def test_dma_delivers_or_counts_every_packet(simulate, blocks_log2):
 
 def test_dma_has_no_undefined_output(simulate):
     assert simulate("shotline_card_dma", "cases_card_dma", parameters=DMA, simulator="icarus") == 3
+
+
+PCIE = {"CHANNELS_LOG2": 7, "TAGS_LOG2": 6, "LANE_LOG2": 6}
+
+
+def test_pcie_adapter_keeps_the_rules_of_the_streams(simulate):
+    assert simulate("shotline_card_pcie", "cases_card_pcie", parameters=PCIE) == 13
+
+
+def test_pcie_adapter_has_no_undefined_output(simulate):
+    only = ["requests_of_all_kinds_keep_the_rules", "the_host_reads_and_writes_registers"]
+    only += ["completions_become_beats_of_their_tags"]
+    assert simulate("shotline_card_pcie", "cases_card_pcie", parameters=PCIE, simulator="icarus", only=only) == 3
