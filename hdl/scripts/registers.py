@@ -49,7 +49,10 @@ class Register:
 
 @dataclass
 class Block:
-    """The registers of one module, with addresses of the first of its copies, which are `stride` bytes apart."""
+    """The registers of one module, with addresses of the first of its copies, which are `stride` bytes apart.
+
+    `constants` is their file in SystemVerilog.
+    """
 
     name: str
     module: str
@@ -57,6 +60,7 @@ class Block:
     copies: int
     stride: int
     description: str
+    constants: str
     registers: list[Register] = field(default_factory=list)
 
 
@@ -90,7 +94,13 @@ def parse(text: str) -> list[Device]:
             raise ValueError(f"{raw['name']}: no device {raw['device']!r}")
         device = devices[raw["device"]]
         block = Block(
-            raw["name"], raw["module"], raw["base"], raw.get("copies", 1), raw.get("stride", 0), raw["description"]
+            raw["name"],
+            raw["module"],
+            raw["base"],
+            raw.get("copies", 1),
+            raw.get("stride", 0),
+            raw["description"],
+            raw.get("constants", device.constants),
         )
         if block.copies > 1 and (block.stride.bit_count() != 1 or block.base % block.stride):
             raise ValueError(f"{block.name}: the stride is not a power of two that divides the base")
@@ -139,14 +149,15 @@ def check(register: Register, name: str) -> None:
         raise ValueError(f"{name}: the reset value has bits outside the fields")
 
 
-def verilog(device: Device) -> str:
+def verilog(device: Device, constants: str | None = None) -> str:
+    """Returns one of the device's files of constants, by default that of most blocks."""
     lines = [
         f"// {ORIGIN}",
         "// A module uses only the constants of its own block.",
         "/* verilator lint_off UNUSEDPARAM */",
         "",
     ]
-    for block in device.blocks:
+    for block in (block for block in device.blocks if block.constants == (constants or device.constants)):
         prefix = block.name.upper()
         # Of a block with copies, offsets in each copy.
         bits, base = (block.stride.bit_length() - 1, block.base) if block.copies > 1 else (device.address_bits, 0)
@@ -257,7 +268,11 @@ def outputs() -> dict[Path, str]:
     """Returns every generated file with its text."""
     devices = parse(SOURCE.read_text())
     return {
-        **{ROOT / "hdl/rtl" / device.constants: verilog(device) for device in devices},
+        **{
+            ROOT / "hdl/rtl" / name: verilog(device, name)
+            for device in devices
+            for name in {block.constants for block in device.blocks}
+        },
         ROOT / "crates/rtl/src/registers.rs": rust(devices),
         ROOT / "docs/rtl-registers.md": markdown(devices),
     }

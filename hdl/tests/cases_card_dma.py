@@ -28,6 +28,11 @@ def number(signal, low, width):
 class Card:
     """The device, the memory of its host, and a driver for each channel that is used."""
 
+    RESET = "rst"
+    # Inputs that are 0 at first.
+    INPUTS = ("s_valid", "m_data_ready", "m_slot_ready", "m_read_ready", "s_completion_valid", "s_completion_error")
+    INPUTS += ("notice_valid",)
+
     def __init__(self, dut, stalls=0.0):
         self.dut, self.stalls = dut, stalls
         self.memory: dict[int, int] = {}  # bytes by address
@@ -40,16 +45,21 @@ class Card:
     async def start(self):
         dut = self.dut
         Clock(dut.clk, 5, "ns").start()
-        for name in ("rst", "s_valid", "m_data_ready", "m_slot_ready", "m_read_ready"):
-            getattr(dut, name).value = int(name == "rst")
-        for name in ("s_completion_valid", "s_completion_error", "notice_valid"):
+        for name in self.INPUTS:
             getattr(dut, name).value = 0
         self.axil = AxiLite(dut)
-        for _ in range(4):
-            await FallingEdge(dut.clk)
-        dut.rst.value = 0
+        await self.reset()
         cocotb.start_soon(self.feed())
         cocotb.start_soon(self.serve())
+        await self.ready()
+
+    async def reset(self):
+        for value in (1, 0):
+            getattr(self.dut, self.RESET).value = value
+            for _ in range(4):
+                await FallingEdge(self.dut.clk)
+
+    async def ready(self):
         while not await self.axil.read("card.status"):
             pass
 

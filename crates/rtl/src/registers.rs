@@ -342,6 +342,50 @@ pub mod card {
     pub const UNEXPECTED: u16 = 0x0018;
 }
 
+/// Block `card_distributor` of `shotline_card_port`. The distributor of frames. Write `key` and `table` before channels are started: they have no defined contents after power-up, and frames that come during a write go to any channel. A write takes effect some clocks of `mac_clk` later; it gets SLVERR while `mac_clk` is so slow, or absent, that earlier writes are still on their way. Counters are of one moment, some clocks ago.
+pub mod card_distributor {
+    /// Parameters of this instance, as logarithms to base 2.
+    pub const PARAMETERS: u16 = 0x1000;
+    /// `parameters`: Entries of the table of channels, 1 to 12.
+    pub const PARAMETERS_TABLE_LOG2: u32 = 0x0000000F;
+    /// Lowest bit of [`PARAMETERS_TABLE_LOG2`].
+    pub const PARAMETERS_TABLE_LOG2_LSB: u32 = 0;
+    /// `parameters`: Words of 64 bytes of the frame buffer, 2 to 16.
+    pub const PARAMETERS_BUFFER_LOG2: u32 = 0x000001F0;
+    /// Lowest bit of [`PARAMETERS_BUFFER_LOG2`].
+    pub const PARAMETERS_BUFFER_LOG2_LSB: u32 = 4;
+    /// Longest frame.
+    pub const MAX_LENGTH: u16 = 0x1004;
+    /// `max_length` after reset.
+    pub const MAX_LENGTH_RESET: u32 = 0x000005F2;
+    /// `max_length`: Bytes with FCS, at most 16371.
+    pub const MAX_LENGTH_BYTES: u32 = 0x00003FFF;
+    /// Lowest bit of [`MAX_LENGTH_BYTES`].
+    pub const MAX_LENGTH_BYTES_LSB: u32 = 0;
+    /// Writing sets an entry of the table of channels; a read returns the last value written.
+    pub const TABLE: u16 = 0x1008;
+    /// `table`: Entry: the hash modulo 2^`parameters.table_log2` selects it. Frames that are not IP have hash 0.
+    pub const TABLE_INDEX: u32 = 0x00000FFF;
+    /// Lowest bit of [`TABLE_INDEX`].
+    pub const TABLE_INDEX_LSB: u32 = 0;
+    /// `table`: Channel of frames with such a hash.
+    pub const TABLE_CHANNEL: u32 = 0x00FF0000;
+    /// Lowest bit of [`TABLE_CHANNEL`].
+    pub const TABLE_CHANNEL_LSB: u32 = 16;
+    /// Key of the Toeplitz hash, its first byte in bits 7:0 of the first word.
+    pub const KEY: [u16; 10] = [0x1010, 0x1014, 0x1018, 0x101C, 0x1020, 0x1024, 0x1028, 0x102C, 0x1030, 0x1034];
+    /// Frames passed on to the DMA module. 48 bits: read this word first, then the next.
+    pub const DELIVERED: u16 = 0x1040;
+    /// Frames dropped because the MAC marked them as damaged. 48 bits: read this word first, then the next.
+    pub const ERROR: u16 = 0x1048;
+    /// Frames dropped because they have less than 64 bytes with FCS. 48 bits: read this word first, then the next.
+    pub const RUNT: u16 = 0x1050;
+    /// Frames dropped because they are longer than `max_length`. 48 bits: read this word first, then the next.
+    pub const GIANT: u16 = 0x1058;
+    /// Frames dropped because the frame buffer had no space: the DMA module or the bus was slower than the wire. 48 bits: read this word first, then the next.
+    pub const OVERFLOW: u16 = 0x1060;
+}
+
 /// Block `card_channel` of `shotline_card_dma`. One channel: its ring of descriptors in host memory, its reports and its counters. Write `ring*`, `buffer` and `report_*` while the channel is stopped (else SLVERR), start it, then write `software_pointer`. Of the copies, the first 2^`card.parameters.channels_log2` exist; writes to others get SLVERR, and reads 0. A register that was not written since power-up has any value.
 ///
 /// Addresses are those of copy 0.
