@@ -45,6 +45,11 @@ mod model {
                     module: "shotline_card_dma",
                     parameters: &[("CHANNELS_LOG2", 3), ("PREFETCH_LOG2", 5), ("TAGS_LOG2", 2), ("ROWS_LOG2", 5)],
                 },
+                Top {
+                    class: "Vcard_port",
+                    module: "shotline_card_port",
+                    parameters: &[("CHANNELS_LOG2", 8), ("TABLE_LOG2", 10)],
+                },
             ],
             sources: &["card/shim.cpp"],
         },

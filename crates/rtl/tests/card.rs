@@ -2,7 +2,7 @@
 
 use shotline_rtl::card::load::{Load, Measurement, wire_clocks};
 use shotline_rtl::card::{
-    Card, Cause, Counters, Defect, ReadFaults, Settings, Size, State, Tally, channel_register, soak,
+    Card, Cause, Counters, Defect, ReadFaults, Settings, Size, Source as _, State, Tally, channel_register, soak,
 };
 use shotline_rtl::registers::{card, card_channel as register};
 use shotline_testing::seeds;

@@ -3,6 +3,7 @@
 use super::descriptors::{Buffer, Cause, DESCRIPTOR, Defect, Settings};
 use super::expected::Expected;
 use super::memory::{Memory, REFUSED};
+use super::source::{Source, Used};
 use super::writes::Event;
 use shotline_random::SplitMix64;
 use std::collections::VecDeque;
@@ -119,7 +120,7 @@ impl Channel {
     ///
     /// # Errors
     /// If it must not happen, or if a report counts descriptors whose packets are not in memory.
-    pub(crate) fn check(&mut self, event: Event, memory: &Memory) -> Result<(), String> {
+    pub(crate) fn check(&mut self, event: Event, memory: &Memory, source: &mut impl Source) -> Result<(), String> {
         // The final report may have an interrupt.
         let is_over = self.ended.is_some() && !matches!(event, Event::Interrupt { .. });
         if !self.running || is_over {
@@ -127,7 +128,7 @@ impl Channel {
         }
         match event {
             Event::Write { address, length, .. } => self.check_write(address, length),
-            Event::Report { address, value, .. } => self.check_report(address, value, memory),
+            Event::Report { address, value, .. } => self.check_report(address, value, memory, source),
             Event::Interrupt { .. } => {
                 self.interrupts += 1;
                 self.settings.interrupt.map(drop).ok_or_else(|| format!("interrupt of channel {}", self.number))
@@ -147,7 +148,13 @@ impl Channel {
         Ok(())
     }
 
-    fn check_report(&mut self, address: u64, value: u64, memory: &Memory) -> Result<(), String> {
+    fn check_report(
+        &mut self,
+        address: u64,
+        value: u64,
+        memory: &Memory,
+        source: &mut impl Source,
+    ) -> Result<(), String> {
         let fail = |what: &str| Err(format!("report {value:#x} of channel {}: {what}", self.number));
         if address != self.report() {
             return fail("wrong address");
@@ -165,8 +172,10 @@ impl Channel {
         }
         self.reports += 1;
         let count = usize::from(count);
-        self.expected
-            .take(memory, self.buffers.make_contiguous(), count, &self.settings)
+        let used =
+            Used { channel: self.number, memory, buffers: self.buffers.make_contiguous(), settings: &self.settings };
+        source
+            .take(&mut self.expected, &used, count)
             .map_err(|error| format!("report {value:#x} of channel {}: {error}", self.number))?;
         self.buffers.drain(..count);
         self.writing = self.writing.saturating_sub(count);

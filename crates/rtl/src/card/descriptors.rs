@@ -98,7 +98,7 @@ impl Defect {
 
 /// Buffer of a descriptor that was given to the card.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     pub address: u64,
     /// Bytes that may be written: 0 for a wrong descriptor.
     pub length: usize,

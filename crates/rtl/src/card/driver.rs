@@ -3,6 +3,7 @@
 use super::descriptors::{Cause, Defect, Settings};
 use super::model::Card;
 use super::packet::Tally;
+use super::source::Source;
 use crate::registers::{card, card_channel as register};
 use std::fmt;
 
@@ -56,7 +57,7 @@ pub fn channel_register(register: u16, channel: usize) -> u16 {
     register + register::STRIDE * channel as u16
 }
 
-impl Card {
+impl<S: Source> Card<S> {
     /// Sets the maximum length of a write to 128 bytes << `size`.
     ///
     /// # Errors
@@ -236,7 +237,9 @@ impl Card {
             late: tally(register::PACKETS_LATE, register::BYTES_LATE)?,
         })
     }
+}
 
+impl Card {
     /// Checks, when no packet is in flight, that each packet sent to a channel was received or counted by one cause.
     ///
     /// # Errors

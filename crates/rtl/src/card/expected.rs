@@ -57,7 +57,7 @@ impl Expected {
 }
 
 /// Returns the bytes of a packet in each of the buffers that it uses.
-fn layout(length: usize, settings: &Settings) -> impl Iterator<Item = usize> {
+pub(crate) fn layout(length: usize, settings: &Settings) -> impl Iterator<Item = usize> {
     let (size, header) = (usize::from(settings.buffer), usize::from(settings.header));
     let rest = length.saturating_sub(header);
     let (pairs, each) = if header > 0 { (rest.div_ceil(size).max(1), 2) } else { (length.div_ceil(size), 1) };

@@ -1,6 +1,8 @@
 //! Source of packets on the packed bus.
 
+use super::expected::Expected;
 use super::packet::Packet;
+use super::source::{Source, Used};
 use super::sys::{Inputs, Outputs};
 use shotline_random::SplitMix64;
 use std::collections::VecDeque;
@@ -52,49 +54,9 @@ impl Feeder {
         self.queue.push_back((from, packet));
     }
 
-    /// Returns the number of packets that have not begun.
-    pub fn waiting(&self) -> usize {
-        self.queue.len()
-    }
-
     /// Returns the number of packets that have not begun although they may.
     pub fn late(&self, clock: u64) -> usize {
         self.queue.partition_point(|&(from, _)| from <= clock)
-    }
-
-    /// Returns `true` if all packets have been accepted.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.current.is_none() && self.offered.is_none()
-    }
-
-    /// Returns the number of words accepted.
-    pub fn words(&self) -> u64 {
-        self.words
-    }
-
-    pub(crate) fn drive(&mut self, clock: u64, inputs: &mut Inputs) {
-        if self.offered.is_none() && !(self.idle > 0 && self.random.below(1 << 16) < u64::from(self.idle)) {
-            self.offered = self.word(clock);
-        }
-        let noise = self.random.next_u64();
-        (inputs.first_block, inputs.channel, inputs.length) =
-            (noise as u8 % BLOCKS as u8, (noise >> 8) as u8, (noise >> 50) as u16);
-        let Some(word) = &self.offered else {
-            inputs.first = noise >> 16 & 1 == 1;
-            return;
-        };
-        inputs.valid = true;
-        inputs.data = word.data;
-        inputs.first = word.first.is_some();
-        if let Some((packet, block)) = word.first {
-            (inputs.first_block, inputs.channel, inputs.length) = (block as u8, packet.channel, packet.length);
-        }
-    }
-
-    pub(crate) fn settle(&mut self, outputs: &Outputs) {
-        if outputs.ready == 1 && self.offered.take().is_some() {
-            self.words += 1;
-        }
     }
 
     /// Makes the next word, if there is one.
@@ -123,6 +85,49 @@ impl Feeder {
         let next = next + count;
         self.current = (next < packet.blocks()).then_some((packet, next));
         from + count
+    }
+}
+
+impl Source for Feeder {
+    fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.current.is_none() && self.offered.is_none()
+    }
+
+    fn words(&self) -> u64 {
+        self.words
+    }
+
+    fn drive(&mut self, clock: u64, inputs: &mut Inputs) {
+        if self.offered.is_none() && !(self.idle > 0 && self.random.below(1 << 16) < u64::from(self.idle)) {
+            self.offered = self.word(clock);
+        }
+        let noise = self.random.next_u64();
+        (inputs.first_block, inputs.channel, inputs.length) =
+            (noise as u8 % BLOCKS as u8, (noise >> 8) as u8, (noise >> 50) as u16);
+        let Some(word) = &self.offered else {
+            inputs.first = noise >> 16 & 1 == 1;
+            return;
+        };
+        inputs.valid = true;
+        inputs.data = word.data;
+        inputs.first = word.first.is_some();
+        if let Some((packet, block)) = word.first {
+            (inputs.first_block, inputs.channel, inputs.length) = (block as u8, packet.channel, packet.length);
+        }
+    }
+
+    fn settle(&mut self, outputs: &Outputs) {
+        if outputs.ready == 1 && self.offered.take().is_some() {
+            self.words += 1;
+        }
+    }
+
+    fn take(&mut self, expected: &mut Expected, used: &Used<'_>, count: usize) -> Result<(), String> {
+        expected.take(used.memory, used.buffers, count, used.settings)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::descriptors::Settings;
 use super::model::{Card, Size};
+use super::source::Source as _;
 use shotline_random::SplitMix64;
 
 /// Clock of the module, in Hz.

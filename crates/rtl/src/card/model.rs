@@ -3,7 +3,8 @@
 use super::channel::Channel;
 use super::feeder::Feeder;
 use super::host::Host;
-use super::sys::{Inputs, Model, Outputs};
+use super::source::Source;
+use super::sys::{Inputs, Model, Outputs, Top};
 use super::writes::Event;
 use crate::registers::card;
 
@@ -52,11 +53,11 @@ struct Access {
 /// All methods that advance the clock return the first violation as an error. Packets flow during accesses of registers,
 /// too. Registers without a reset start with random values.
 #[derive(Debug)]
-pub struct Card {
+pub struct Card<S = Feeder> {
     model: Model,
     size: Size,
     /// Source of packets.
-    pub feeder: Feeder,
+    pub feeder: S,
     /// Bus and memory.
     pub host: Host,
     pub(crate) channels: Vec<Channel>,
@@ -77,22 +78,42 @@ impl Card {
 
     /// Creates a card and resets it.
     pub fn unready(size: Size, seed: u64) -> Self {
-        Self::around(Model::new(size == Size::Small, seed), size, seed)
+        let top = if size == Size::Small { Top::Small } else { Top::Dma };
+        Self::around(Model::new(top, seed), size, Feeder::new(seed ^ 0x100), seed)
     }
 
     /// Resets the card and its surroundings: packets, reads and writes in flight are lost, and memory is empty.
     #[must_use]
     pub fn reset(mut self, seed: u64) -> Self {
         self.model.reset();
-        Self::around(self.model, self.size, seed)
+        Self::around(self.model, self.size, Feeder::new(seed ^ 0x100), seed)
     }
 
-    fn around(model: Model, size: Size, seed: u64) -> Self {
+    /// Sends a packet to a channel, as soon as those before it are sent.
+    ///
+    /// # Panics
+    /// If there is no such channel.
+    pub fn send(&mut self, channel: usize, length: u16) {
+        self.send_at(0, channel, length);
+    }
+
+    /// Sends a packet to a channel, but not before a clock.
+    ///
+    /// # Panics
+    /// If there is no such channel.
+    pub fn send_at(&mut self, clock: u64, channel: usize, length: u16) {
+        let packet = self.channels[channel].expected.send(channel, length);
+        self.feeder.push(clock, packet);
+    }
+}
+
+impl<S: Source> Card<S> {
+    pub(crate) fn around(model: Model, size: Size, feeder: S, seed: u64) -> Self {
         let channels = size.channels();
         Self {
             model,
             size,
-            feeder: Feeder::new(seed ^ 0x100),
+            feeder,
             host: Host::new(channels, seed ^ 0x200),
             channels: (0..channels).map(|number| Channel::new(number, seed ^ number as u64)).collect(),
             clock: 0,
@@ -131,23 +152,6 @@ impl Card {
         &self.channels[number]
     }
 
-    /// Sends a packet to a channel, as soon as those before it are sent.
-    ///
-    /// # Panics
-    /// If there is no such channel.
-    pub fn send(&mut self, channel: usize, length: u16) {
-        self.send_at(0, channel, length);
-    }
-
-    /// Sends a packet to a channel, but not before a clock.
-    ///
-    /// # Panics
-    /// If there is no such channel.
-    pub fn send_at(&mut self, clock: u64, channel: usize, length: u16) {
-        let packet = self.channels[channel].expected.send(channel, length);
-        self.feeder.push(clock, packet);
-    }
-
     /// Runs for one clock.
     ///
     /// # Errors
@@ -184,7 +188,7 @@ impl Card {
         self.feeder.settle(&outputs);
         let events = self.host.settle(clock, &inputs, &outputs);
         let checked = events.and_then(|events| {
-            let check = |event: Event| self.channels[event.channel()].check(event, &self.host.memory);
+            let check = |event: Event| self.channels[event.channel()].check(event, &self.host.memory, &mut self.feeder);
             events.into_iter().try_for_each(check)
         });
         match (checked, self.model.failures()) {

@@ -1,14 +1,23 @@
 // C interface of the packet card's models: one clock a call.
 #include "../runtime.h"
 #include "Vcard.h"
+#include "Vcard_port.h"
 #include "Vcard_small.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace {
 
 // The layouts of `sys.rs`.
+struct MacClock {
+    uint64_t data[8];
+    uint64_t time;
+    uint8_t valid, last, bytes, unused;
+};
+
 struct Inputs {
+    MacClock mac[4];
     uint64_t data[8];
     uint64_t completion_data[4];
     uint32_t axil_wdata;
@@ -19,6 +28,7 @@ struct Inputs {
     uint8_t data_ready, slot_ready, read_ready;
     uint8_t completion_valid, completion_tag, completion_error;
     uint8_t notice_valid, notice_kind, notice_channel;
+    uint8_t mac_clocks;
 };
 
 struct Outputs {
@@ -46,6 +56,9 @@ namespace {
 
 template <typename Top>
 struct Simulation : Card {
+    // The module with frames in the clock of the MAC instead of packets.
+    static constexpr bool is_port = std::is_same_v<Top, Vcard_port>;
+
     VerilatedContext context;
     Top top;
 
@@ -53,10 +66,15 @@ struct Simulation : Card {
         top.s_axil_wstrb = 0xF;
         top.s_axil_bready = 1;
         top.s_axil_rready = 1;
+        top.eval();  // so that the asynchronous reset has an edge
         Inputs reset{};
         reset.reset = 1;
+        reset.mac_clocks = 2;
         Outputs ignored;
         for (int clock = 0; clock < 4; clock++) tick(reset, ignored);
+        // Its reset ends some clocks later.
+        reset.reset = 0;
+        for (int clock = 0; is_port && clock < 4; clock++) tick(reset, ignored);
         shotline_rtl_failed = 0;  // those before the reset, with random registers, do not count
     }
 
@@ -64,25 +82,43 @@ struct Simulation : Card {
         set(inputs);
         top.clk = 0;
         top.eval();
+        if constexpr (is_port)
+            for (int clock = 0; clock < inputs.mac_clocks; clock++) tick_mac(inputs.mac[clock]);
         get(outputs);
         top.clk = 1;
         top.eval();
     }
 
+    void tick_mac(const MacClock& word) {
+        top.time_tai = word.time;
+        top.s_axis_tvalid = word.valid;
+        top.s_axis_tlast = word.last;
+        top.s_axis_tkeep = word.bytes < 64 ? (uint64_t{1} << word.bytes) - 1 : ~uint64_t{0};
+        std::memcpy(&top.s_axis_tdata, word.data, sizeof word.data);
+        top.mac_clk = 0;
+        top.eval();
+        top.mac_clk = 1;
+        top.eval();
+    }
+
     void set(const Inputs& inputs) {
-        top.rst = inputs.reset;
         top.s_axil_awaddr = inputs.axil_awaddr;
         top.s_axil_awvalid = inputs.axil_awvalid;
         top.s_axil_wdata = inputs.axil_wdata;
         top.s_axil_wvalid = inputs.axil_wvalid;
         top.s_axil_araddr = inputs.axil_araddr;
         top.s_axil_arvalid = inputs.axil_arvalid;
-        top.s_valid = inputs.valid;
-        std::memcpy(&top.s_data, inputs.data, sizeof inputs.data);
-        top.s_first = inputs.first;
-        top.s_first_block = inputs.first_block;
-        top.s_length = inputs.length;
-        top.s_channel = inputs.channel;
+        if constexpr (is_port) {
+            top.async_rst = inputs.reset;
+        } else {
+            top.rst = inputs.reset;
+            top.s_valid = inputs.valid;
+            std::memcpy(&top.s_data, inputs.data, sizeof inputs.data);
+            top.s_first = inputs.first;
+            top.s_first_block = inputs.first_block;
+            top.s_length = inputs.length;
+            top.s_channel = inputs.channel;
+        }
         top.m_data_ready = inputs.data_ready;
         top.m_slot_ready = inputs.slot_ready;
         top.m_read_ready = inputs.read_ready;
@@ -102,7 +138,7 @@ struct Simulation : Card {
         outputs.axil_arready = top.s_axil_arready;
         outputs.axil_rvalid = top.s_axil_rvalid;
         outputs.axil_rdata = top.s_axil_rdata;
-        outputs.ready = top.s_ready;
+        if constexpr (!is_port) outputs.ready = top.s_ready;
         outputs.data_valid = top.m_data_valid;
         std::memcpy(outputs.data, &top.m_data, sizeof outputs.data);
         outputs.data_keep = top.m_data_keep;
@@ -123,10 +159,11 @@ struct Simulation : Card {
 
 extern "C" {
 
-// `small` selects the model with small parameters.
-Card* shotline_card_new(int small, uint64_t seed) {
-    if (small) return new Simulation<Vcard_small>(seed);
-    return new Simulation<Vcard>(seed);
+// `top` is a `Top` of `sys.rs`.
+Card* shotline_card_new(int top, uint64_t seed) {
+    if (top == 0) return new Simulation<Vcard>(seed);
+    if (top == 1) return new Simulation<Vcard_small>(seed);
+    return new Simulation<Vcard_port>(seed);
 }
 
 void shotline_card_free(Card* card) { delete card; }

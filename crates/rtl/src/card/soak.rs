@@ -8,6 +8,7 @@ use super::driver::{Counters, State, channel_register};
 use super::host::Stalls;
 use super::model::{Card, Size};
 use super::reads::{Injected, ReadFaults};
+use super::source::Source as _;
 use crate::registers::{card, card_channel as register};
 use shotline_random::SplitMix64;
 use std::ops::AddAssign;

@@ -2,10 +2,38 @@
 
 use std::ptr::NonNull;
 
+/// Maximum number of clocks of the MAC in one clock of the module.
+pub const MAC_CLOCKS: usize = 4;
+
+/// A module that is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Top {
+    /// `shotline_card_dma` with 256 channels.
+    Dma = 0,
+    /// `shotline_card_dma` with small parameters.
+    Small = 1,
+    /// `shotline_card_port` with 256 channels.
+    Port = 2,
+}
+
+/// Inputs of the module in one clock of the MAC, in the layout of the shim.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MacClock {
+    pub data: [u64; 8],
+    pub time: u64,
+    pub valid: bool,
+    pub last: bool,
+    /// Bytes of the word, 1 to 64.
+    pub bytes: u8,
+    pub unused: u8,
+}
+
 /// Inputs of the module in one clock, in the layout of the shim. The names are those of the ports.
 #[repr(C)]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Inputs {
+pub struct Inputs {
+    pub mac: [MacClock; MAC_CLOCKS],
     pub data: [u64; 8],
     pub completion_data: [u64; 4],
     pub axil_wdata: u32,
@@ -29,12 +57,14 @@ pub(crate) struct Inputs {
     pub notice_valid: bool,
     pub notice_kind: u8,
     pub notice_channel: u8,
+    /// Clocks of the MAC before the edge at the end of this clock.
+    pub mac_clocks: u8,
 }
 
 /// Outputs of the module before the edge at the end of a clock, in the layout of the shim. Ports of one bit are 0 or 1.
 #[repr(C)]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outputs {
+pub struct Outputs {
     pub data: [u64; 8],
     pub slot_address: [u64; 2],
     pub slot_report: u64,
@@ -64,7 +94,7 @@ struct Raw {
 }
 
 unsafe extern "C" {
-    fn shotline_card_new(small: i32, seed: u64) -> *mut Raw;
+    fn shotline_card_new(top: i32, seed: u64) -> *mut Raw;
     fn shotline_card_free(model: *mut Raw);
     fn shotline_card_tick(model: *mut Raw, inputs: *const Inputs, outputs: *mut Outputs);
     fn shotline_rtl_failures() -> u64;
@@ -76,9 +106,9 @@ pub(crate) struct Model(NonNull<Raw>);
 
 impl Model {
     /// Creates a simulation and resets it. `seed` determines the values of registers without a reset.
-    pub(crate) fn new(small: bool, seed: u64) -> Self {
+    pub(crate) fn new(top: Top, seed: u64) -> Self {
         // SAFETY: all arguments are valid; `new` in C++ does not return null.
-        let raw = unsafe { shotline_card_new(small.into(), seed) };
+        let raw = unsafe { shotline_card_new(top as i32, seed) };
         Self(NonNull::new(raw).expect("C++'s new returns an address"))
     }
 
