@@ -1,5 +1,6 @@
 //! `shotline emulate`: devices that use the real wire formats.
 
+mod card;
 mod digitizer;
 mod probe;
 
@@ -20,6 +21,9 @@ Examples:
     /// A digitizer: 500 MS/s of IQ in 64 MiB blocks with their spectra, by DMA into prebuilt frames
     #[command(after_help = digitizer::EXAMPLES)]
     Digitizer(Box<digitizer::Digitizer>),
+    /// The packet card's RTL: frames at the rate of a wire into the buffers of up to 256 channels, in simulation
+    #[command(after_help = card::EXAMPLES)]
+    Card(Box<card::Card>),
 }
 
 /// Runs an emulated device until a signal stops it.
@@ -27,5 +31,6 @@ pub fn run(device: Device) -> Result {
     match device {
         Device::Probe(args) => probe::run(&args),
         Device::Digitizer(args) => digitizer::run(&args),
+        Device::Card(args) => card::run(&args),
     }
 }

@@ -1,0 +1,60 @@
+//! Arguments of `shotline emulate card`.
+
+use super::values::{self, Lengths, Mix};
+use std::path::PathBuf;
+
+/// Examples that are shown below the options.
+pub const EXAMPLES: &str = "\
+Examples:
+  shotline emulate card                                           1000 packets of the IMIX into 16 channels
+  shotline emulate card --pcap capture.pcap --out channels        a capture back to back, a file for each channel
+  shotline emulate card --pcap capture.pcap --times --out run     the same by the times of the capture
+  shotline emulate card --lengths 64..1526 --packets 200          the throughput of each length
+  shotline emulate card --mix 64:60,1518:40 --channels 256 --header-split 64
+  shotline emulate card --rate 200 --json                         twice the rate that the card is made for";
+
+/// Settings of the simulated card.
+#[derive(clap::Args)]
+pub struct Card {
+    /// Receive the frames of a capture (pcap or pcapng)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lengths", "mix", "packets"], help_heading = "Frames")]
+    pub(super) pcap: Option<PathBuf>,
+    /// Keep the times of the capture, where the rate of the wire allows it, instead of frames back to back
+    #[arg(long, requires = "pcap", help_heading = "Frames")]
+    pub(super) times: bool,
+    /// Receive generated frames of each of these lengths in bytes, with FCS, one length after the other
+    #[arg(long, value_name = "FIRST..LAST", conflicts_with = "mix", help_heading = "Frames")]
+    pub(super) lengths: Option<Lengths>,
+    /// Step between lengths
+    #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "lengths", help_heading = "Frames",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) step: u16,
+    /// Receive generated frames of these lengths, with FCS, in random order: LENGTH:SHARE,... or imix (64:7,594:4,1518:1)
+    #[arg(long, value_name = "MIX", default_value = "imix", help_heading = "Frames")]
+    pub(super) mix: Mix,
+    /// Number of generated frames, with --lengths of each length
+    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Frames",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(super) packets: u64,
+    /// Rate of the wire in Gbit/s, 1 to 200; the card is made for 100
+    #[arg(long, value_name = "GBPS", default_value_t = 100.0, value_parser = values::rate, help_heading = "Frames")]
+    pub(super) rate: f64,
+    /// Channels that receive packets, by the Toeplitz hash of addresses and ports
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) channels: u16,
+    /// Bytes of a buffer in host memory, a multiple of 8
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = values::buffer)]
+    pub(super) buffer: u16,
+    /// First bytes of each packet, a multiple of 8, that go to buffers of their own; the card's header of 16 bytes counts
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = values::header)]
+    pub(super) header_split: u8,
+    /// Write the received frames into this folder, those of each channel into a file channel-NNN.pcapng
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Seed of the frames and of the latencies of the bus
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}

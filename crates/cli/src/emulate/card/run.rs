@@ -1,0 +1,173 @@
+//! A run of the simulated card.
+
+use super::args::Card;
+use super::frames::{Frames, Generator, Sent};
+use super::report::{CardReport, Facts, LengthReport, throughput};
+use crate::output::print_report;
+use crate::progress::Progress;
+use crate::{Result, signals};
+use shotline_rtl::card::{Receiver, Setup};
+use shotline_store::pcapng::{Interface, Writer};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longest frame with FCS that the card accepts.
+const MAX_LENGTH: u16 = 9216;
+
+/// Simulates the card until all frames have been received or dropped, or a signal stops it.
+pub(super) fn run(args: &Card) -> Result {
+    let frames = Frames::of(args)?;
+    let start_ns = if let Frames::Captured(captured) = &frames { captured.start_ns } else { 0 };
+    let setup = Setup {
+        gbps: args.rate,
+        channels: args.channels.into(),
+        buffer: args.buffer,
+        header: args.header_split,
+        max_length: MAX_LENGTH,
+        start_ns,
+        seed: args.seed,
+    };
+    let files = args.out.as_deref().map(|folder| Files::create(folder, args.channels)).transpose()?;
+    let mut run = Run {
+        receiver: Receiver::new(&setup).map_err(broken)?,
+        files,
+        progress: Progress::new("frames"),
+        all: frames.count(args.packets),
+        sent: 0,
+        received: 0,
+        stop: signals::stop_flag()?,
+    };
+    let (mut truncated, mut lengths) = (0, Vec::new());
+    match frames {
+        Frames::Captured(captured) => {
+            truncated = captured.truncated;
+            let mut done = Ok(());
+            captured.for_each(|frame| {
+                if done.is_ok() {
+                    done = run.send(frame);
+                }
+            })?;
+            done?;
+        }
+        Frames::Lengths(all) => {
+            let stop = Arc::clone(&run.stop);
+            for length in all.into_iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                lengths.push(run.length(length, args)?);
+            }
+        }
+        Frames::Mix(shares) => run.generate(args.packets, Generator::new(args.seed, shares))?,
+    }
+    let outcome = run.receiver.finish().map_err(broken)?;
+    run.take()?;
+    if let Some(files) = &mut run.files {
+        files.finish()?;
+    }
+    let facts = Facts {
+        line_gbps: args.rate,
+        truncated,
+        lengths,
+        table_entries: run.receiver.entries(),
+        clocks: run.receiver.clocks(),
+        simulated_s: run.receiver.seconds(),
+    };
+    drop(run);
+    print_report(args.json, &CardReport::of(&outcome, facts))
+}
+
+fn broken(error: String) -> String {
+    format!("the simulated card broke a rule: {error}; please report this, with the command and its input")
+}
+
+/// The card under load.
+struct Run {
+    receiver: Receiver,
+    files: Option<Files>,
+    progress: Progress,
+    all: u64,
+    sent: u64,
+    received: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Run {
+    /// Sends a frame, unless a signal has come.
+    fn send(&mut self, frame: Sent) -> Result {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.receiver.send(frame.bytes, frame.at_ns).map_err(broken)?;
+        self.sent += 1;
+        if self.sent.is_multiple_of(64) {
+            self.progress.update(self.sent, self.all);
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn generate(&mut self, packets: u64, mut generator: Generator) -> Result {
+        (0..packets).try_for_each(|_| self.send(generator.frame()))
+    }
+
+    /// Receives frames of one length.
+    fn length(&mut self, length: u16, args: &Card) -> Result<LengthReport> {
+        let (sent, received) = (self.sent, self.received);
+        self.generate(args.packets, Generator::new(args.seed ^ u64::from(length) << 32, vec![(length, 1)]))?;
+        self.receiver.settle().map_err(broken)?;
+        self.take()?;
+        let (arrived, received) = (self.sent - sent, self.received - received);
+        Ok(LengthReport { length, arrived, received, throughput_gbps: throughput(args.rate, received, arrived) })
+    }
+
+    /// Takes the frames that were found in memory.
+    fn take(&mut self) -> Result {
+        for found in self.receiver.found() {
+            self.received += 1;
+            if let Some(files) = &mut self.files {
+                files.write(found.channel, found.time_ns, &found.frame)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A capture of each channel.
+struct Files(Vec<(PathBuf, Writer<File>)>);
+
+impl Files {
+    fn create(folder: &Path, channels: u16) -> Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+        let create = |channel| {
+            let path = folder.join(format!("channel-{channel:03}.pcapng"));
+            let file = File::create_new(&path).map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => format!("{} exists: choose another folder with --out", path.display()),
+                _ => format!("cannot create {}: {error}", path.display()),
+            })?;
+            let comment =
+                "frames as the simulated card wrote them to memory, without its header; times are of the header";
+            let mut writer = Writer::new(file, concat!("shotline ", env!("CARGO_PKG_VERSION")), comment)?;
+            writer.interface(&Interface {
+                name: format!("channel {channel}"),
+                description: "shotline_card_port, simulated".into(),
+                hardware: "none".into(),
+                ..Interface::default()
+            })?;
+            Ok((path, writer))
+        };
+        Ok(Self((0..channels).map(create).collect::<Result<_>>()?))
+    }
+
+    fn write(&mut self, channel: usize, time_ns: u64, frame: &[u8]) -> Result {
+        let (path, writer) = &mut self.0[channel];
+        Ok(writer.packet(0, time_ns, &[frame]).map_err(|error| format!("cannot write {}: {error}", path.display()))?)
+    }
+
+    fn finish(&mut self) -> Result {
+        for (path, writer) in &mut self.0 {
+            writer.flush().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
