@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -66,6 +66,12 @@ demo-rtl: ## record shots framed by the RTL, verify them, draw its waveform, pri
 	@$(SETUP) build python plot rtl
 	cargo build --locked --package shotline --features rtl
 	python3 hdl/scripts/demo.py $(ARGS)
+
+demo-dma: ## receive a capture through the RTL of the packet card into 16 channels, draw its throughput over the length
+	@$(SETUP) build python plot rtl
+	cargo build --locked --package shotline --features rtl
+	cargo build --release --locked --package shotline-rtl --features model --examples
+	python3 hdl/scripts/demo_card.py $(ARGS)
 
 doc: ## build the book (docs/book) and the crates' documentation
 	@$(SETUP) build doc

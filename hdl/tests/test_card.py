@@ -59,6 +59,8 @@ CARD = {"CHANNELS_LOG2": 3, "PREFETCH_LOG2": 5, "TAGS_LOG2": 4, "ROWS_LOG2": 7, 
 
 def test_card_on_a_model_of_the_integrated_block(simulate):
     assert simulate("shotline_card", "cases_card_host", parameters=CARD) == 2
+
+
 # Small memories, but a table with several entries for each channel.
 PORT = DMA | {"TABLE_LOG2": 5, "BUFFER_LOG2": 6, "CROSSING_LOG2": 3}
 
