@@ -23,9 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--packets" => packets = value()?.parse()?,
             "--single" => load.single = true,
             _ => {
-                return Err(
-                    format!("expected --step, --to, --channels, --header, --packets or --single, found {name}").into()
-                );
+                return Err(format!(
+                    "expected --step, --to, --channels, --header, --packets or --single, found {name}"
+                )
+                .into());
             }
         }
     }
