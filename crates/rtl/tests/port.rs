@@ -59,6 +59,19 @@ fn each_lost_frame_is_counted_once() -> Result {
 }
 
 #[test]
+fn drops_that_take_long_to_decide_are_waited_for() -> Result {
+    // More descriptors than the card holds: it counts 256 of them, a clock each, before it drops a packet.
+    let mut receiver = Receiver::new(&Setup { channels: 1, buffer: 8, header: 64, ..SETUP })?;
+    let mut random = SplitMix64::new(4);
+    for _ in 0..50 {
+        receiver.send(frame(1518, &mut random), 0)?;
+    }
+    let outcome = receiver.finish()?;
+    assert_eq!(outcome.channels[0].late.packets, 50, "{outcome:?}");
+    Ok(())
+}
+
+#[test]
 fn idle_time_is_in_the_time_stamps_and_not_simulated() -> Result {
     let mut receiver = Receiver::new(&SETUP)?;
     let mut random = SplitMix64::new(3);

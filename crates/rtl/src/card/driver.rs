@@ -36,6 +36,13 @@ pub struct Counters {
     pub late: Tally,
 }
 
+impl Counters {
+    /// Returns all packets, received and dropped.
+    pub fn total(&self) -> Tally {
+        [self.received, self.stopped, self.no_descriptor, self.late].into_iter().sum()
+    }
+}
+
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         self.received = self.received + other.received;
@@ -246,8 +253,7 @@ impl Card {
     /// If the counters do not balance.
     pub fn balance(&mut self, channel: usize) -> Result<Counters, String> {
         let counters = self.counters(channel)?;
-        let sum =
-            [counters.received, counters.stopped, counters.no_descriptor, counters.late].into_iter().sum::<Tally>();
+        let sum = counters.total();
         let expected = &self.channels[channel].expected;
         if counters.received != expected.received || sum != expected.sent {
             let (sent, found) = (expected.sent, expected.received);

@@ -4,7 +4,6 @@ use super::descriptors::Settings;
 use super::driver::Counters;
 use super::frames::{CLOCK_FS, Found, Frames, NS};
 use super::model::{Card, Size};
-use super::packet::Tally;
 use super::source::Source as _;
 use super::sys::{Model, Top};
 use crate::registers::card_distributor as register;
@@ -165,7 +164,7 @@ impl Receiver {
         let mut due_ns = at_ns.min(LATEST_NS).saturating_sub(self.skipped_ns);
         let free_ns = self.card.feeder.free_fs().saturating_sub(self.origin_fs) / NS;
         if due_ns > free_ns + IDLE_NS {
-            self.settle()?;
+            self.idle()?;
             let skip_ns = due_ns.saturating_sub(self.elapsed_ns());
             self.card.feeder.epoch_ns += skip_ns;
             self.skipped_ns += skip_ns;
@@ -185,11 +184,12 @@ impl Receiver {
         self.card.feeder.found.drain(..)
     }
 
-    /// Runs until all frames have been written to memory and reported, or dropped.
+    /// Runs until the distributor has counted all frames, and the bus is idle. Packets whose descriptors take long to
+    /// count may still be undecided.
     ///
     /// # Errors
     /// At the first violation.
-    pub fn settle(&mut self) -> Result<(), String> {
+    fn idle(&mut self) -> Result<(), String> {
         let end = self.card.clock() + LIMIT;
         while !self.card.feeder.is_empty() || self.distributed()?.total() < self.card.feeder.sent {
             if self.card.clock() > end {
@@ -205,33 +205,53 @@ impl Receiver {
         self.run(256 * (2 + u64::from(REPORT_TIME)))
     }
 
-    /// Reads all counters when all frames have been decided, and checks that each frame is in memory or counted once.
+    /// Runs until all frames have been written to memory and reported, or dropped.
+    ///
+    /// # Errors
+    /// If a frame is neither, or at the first violation.
+    pub fn settle(&mut self) -> Result<(), String> {
+        self.decided().map(drop)
+    }
+
+    /// Settles and returns all counters.
+    fn decided(&mut self) -> Result<(Distributed, Vec<Counters>), String> {
+        let mut before = None;
+        loop {
+            self.idle()?;
+            let distributed = self.distributed()?;
+            let channels =
+                (0..self.channels).map(|channel| self.card.counters(channel)).collect::<Result<Vec<_>, _>>()?;
+            let decided = channels.iter().map(|counters| counters.total().packets).sum::<u64>();
+            let frames = self.card.feeder.sent;
+            if decided == distributed.delivered && distributed.total() == frames {
+                return Ok((distributed, channels));
+            }
+            // No decision takes as long as the card was idle.
+            if before == Some(decided) {
+                return Err(format!(
+                    "{frames} frames arrived; counted by the distributor: {distributed:?}, by the channels: {decided}"
+                ));
+            }
+            before = Some(decided);
+        }
+    }
+
+    /// Settles, and checks that each frame is in memory or counted once.
     ///
     /// # Errors
     /// If the counters do not balance, or at the first violation.
     pub fn finish(&mut self) -> Result<Outcome, String> {
-        self.settle()?;
-        let (frames, distributed) = (self.card.feeder.sent, self.distributed()?);
-        let mut channels = Vec::new();
-        let mut decided = 0;
-        for channel in 0..self.channels {
-            let counters = self.card.counters(channel)?;
+        let (distributed, channels) = self.decided()?;
+        for (channel, counters) in channels.iter().enumerate() {
             let found = self.card.channel(channel).expected.received;
             if counters.received != found {
                 return Err(format!("channel {channel}: {found:?} found in memory; counted: {counters}"));
             }
-            let Counters { received, stopped, no_descriptor, late } = counters;
-            decided += [received, stopped, no_descriptor, late].into_iter().sum::<Tally>().packets;
-            channels.push(counters);
         }
-        let excess = self.card.host.excess();
-        if distributed.total() != frames || decided != distributed.delivered || excess != 0 {
-            return Err(format!(
-                "{frames} frames arrived; counted by the distributor: {distributed:?}, by the channels: {decided}; \
-                 {excess} blocks without a write"
-            ));
+        match self.card.host.excess() {
+            0 => Ok(Outcome { frames: self.card.feeder.sent, distributed, channels }),
+            excess => Err(format!("{excess} blocks without a write")),
         }
-        Ok(Outcome { frames, distributed, channels })
     }
 
     /// Reads the counters of the distributor.
