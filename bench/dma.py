@@ -7,6 +7,10 @@ packets as dense as 100G Ethernet brings them. `--write` writes the tables to do
 
 The module with one PCIe transaction of 64 bytes a clock, as Kubálek's, is the same model on a bus that takes a write in
 as many clocks as it has such transactions.
+
+Behind a PCIe link the card has its bus side, and the link takes its requests at the rate of the model of `shotline plan
+--packet-card`. The limit is that of the same model: the slowest of module, requester stream and link, with the descriptor
+reads and reports that were sent. The next packet is always there, so a limit may be above the line rate.
 """
 
 import argparse
@@ -37,6 +41,13 @@ PAPER_COST = {
     256: (59930, 553.5),
 }
 SHOWN = [64, 65, 68, 69, 76, 84, 85, 100, 116, 117, 128, 180, 181, 244, 245, 256, 512, 1024, 1518, 1526]
+LINKS = {
+    "gen 3 x16, 256 bytes": "3x16/256",
+    "gen 3 x16, 512 bytes": "3x16/512",
+    "gen 4 x8, 256 bytes": "4x8/256",
+}
+HEADER = 64  # bytes of a header's buffer
+MODULES = 2
 SUSTAINED = 200_000  # frames: many times the descriptors that the module holds
 TIMEOUT_S = 3000
 
@@ -49,34 +60,50 @@ def main():
     args = parser.parse_args()
 
     curves = {f"{channels} channels": load(args.step, channels) for channels in CHANNELS}
-    split = load(args.step, 256, header=64)
+    split = load(args.step, 256, header=HEADER)
     single = load(args.step, 16, single=True)
+    two = load(args.step, 256, modules=MODULES)
     for name, rates in {**curves, "256 channels, header split": split, "one transaction a clock": single}.items():
         length = min(rates, key=rates.get)
         below = sum(rate < 1 for rate in rates.values())
         say(
             f"{name}: {len(rates)} lengths, {below} below the line rate, the worst {length} bytes: {gbps(rates[length])}"
         )
+    links = {name: behind(args.step, link) for name, link in LINKS.items()}
+    split_links = {name: behind(args.step, link, HEADER) for name, link in LINKS.items()}
     for channels in (1, 2, *CHANNELS):
-        for header in (0, 64):
+        for header in (0, HEADER):
             how = f"header split of {header} bytes" if header else "one buffer a packet"
             share = sustained(channels, header)
             say(f"{SUSTAINED} frames of 64 bytes, {channels} channels, {how}: {100 * share:.2f} % written")
     cost = costs()
     if args.write:
         text = PAGE.read_text()
-        for name, lines in (("throughput", throughput(curves, split, single)), ("cost", cost_table(cost))):
+        tables = {
+            "throughput": throughput(curves, split, single),
+            "link": link_table(links, split_links),
+            "cost": cost_table(cost),
+        }
+        for name, lines in tables.items():
             begin, end = f"<!-- begin: {name} (python3 bench/dma.py --write) -->", f"<!-- end: {name} -->"
             text = text.split(begin)[0] + begin + "\n" + lines + end + text.split(end)[1]
         PAGE.write_text(text)
     else:
-        say("\n" + throughput(curves, split, single) + "\n" + cost_table(cost))
+        say("\n".join(["", throughput(curves, split, single), link_table(links, split_links), cost_table(cost)]))
     if args.plot:
         plot(args.plot, {"two writes a clock, 256 channels": curves["256 channels"], "one transaction a clock": single})
 
     worst = min((min(rates.values()), name) for name, rates in curves.items())
     length = min(curves[worst[1]], key=curves[worst[1]].get)
     ratio("dma-worst-length/100G", worst[0] * LINE_GBPS, f"the line, {length} bytes, {worst[1]}", LINE_GBPS, "Gbit/s")
+    length = min(two, key=two.get)
+    ratio("dma-two-modules/200G", two[length] * LINE_GBPS, f"two lines, {length} bytes", MODULES * LINE_GBPS, "Gbit/s")
+    for prefix, found in (("dma-pcie", links), ("dma-pcie-split", split_links)):
+        share, length, name = min(
+            (rate / limit, length, name) for name, of in found.items() for length, (rate, limit) in of.items()
+        )
+        rate, limit = (LINE_GBPS * of for of in found[name][length])
+        ratio(f"{prefix}/limit", rate, f"the model's limit, {name}, {length} bytes", limit, "Gbit/s")
     for length, paper in PAPER.items():
         rates = curves["16 channels"]
         if length in rates:
@@ -108,14 +135,20 @@ def card_load(*words):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def load(step, channels, header=0, single=False):
-    """Returns the packets that the module accepts, relative to those on the line, of each length."""
-    words = ["--step", step, "--channels", channels, "--header", header]
+def load(step, channels, header=0, single=False, modules=1):
+    """Returns the packets that the modules accept, relative to those on one line, of each length."""
+    words = ["--step", step, "--channels", channels, "--header", header, "--modules", modules]
     lines = card_load(*words, *(["--single"] if single else []))
     lost = [line["length"] for line in lines if line["lost"]]
     if lost:
         raise Failed(f"packets of {lost} bytes were lost, though descriptors were there")
     return {line["length"]: line["rate"] for line in lines}
+
+
+def behind(step, link, header=0):
+    """Returns what goes through a link, and the limit of its model, relative to the line, of each length."""
+    lines = card_load("--step", step, "--channels", 16, "--header", header, "--link", link)
+    return {line["length"]: (line["rate"], line["limit"]) for line in lines}
 
 
 def sustained(channels, header):
@@ -154,6 +187,21 @@ def throughput(curves, split, single):
         lines.append(f"| {length} | {' | '.join(cells)} | {PAPER.get(length, '')} |")
     worst = [f"{min(rates.values()):.4f}" for rates in columns]
     lines.append(f"| worst, of the line rate | {' | '.join(worst)} | |")
+    return "\n".join(lines) + "\n"
+
+
+def link_table(links, split_links):
+    """Returns the lengths below the line rate, their worst, and the lowest share of the limit, of each link."""
+    lines = ["| link, maximum payload | writes of a packet | below the line rate | worst | of the limit, at least |"]
+    lines.append("|---|---|---:|---:|---:|")
+    for how, found in (("one", links), (f"two: {HEADER} bytes, and the rest", split_links)):
+        for name, of in found.items():
+            below = sum(rate < 1 for rate, _ in of.values())
+            (worst, _), length = min((of[length], length) for length in of)
+            share = min(rate / limit for rate, limit in of.values())
+            lines.append(
+                f"| {name} | {how} | {below} of {len(of)} lengths | {worst * LINE_GBPS:.1f} Gbit/s, {length} bytes | {share:.4f} |"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -50,6 +50,7 @@ mod model {
                     module: "shotline_card_port",
                     parameters: &[("CHANNELS_LOG2", 8), ("TABLE_LOG2", 10)],
                 },
+                Top { class: "Vcard_pcie", module: "shotline_card", parameters: &[("CHANNELS_LOG2", 8)] },
             ],
             sources: &["card/shim.cpp"],
         },

@@ -1,7 +1,8 @@
-//! Soak test of the packet card's model: `card_soak [SECONDS] [SEED] [CLOCKS]`. Runs seeds of both sizes, each for a
-//! number of clocks, until the time is over. The last line is JSON: seeds, clocks, packets by what became of them, stops
+//! Soak test of the packet card's model: `card_soak [SECONDS] [SEED] [CLOCKS]`. Runs seeds of the DMA module
+//! in both sizes, and of the card behind a PCIe link, each for a number of clocks, until the time is over. The last line is JSON: seeds, clocks, packets by what became of them, stops
 //! by cause.
 
+use shotline_plan::pcie::Link;
 use shotline_rtl::card::{Size, soak};
 use std::env;
 use std::process::ExitCode;
@@ -15,8 +16,9 @@ fn main() -> ExitCode {
     let mut sum = soak::Summary::default();
     let mut seed = first;
     while seed == first || begin.elapsed() < Duration::from_secs(seconds) {
-        for size in [Size::Small, Size::Full] {
-            match soak::run(seed, clocks, size) {
+        let sizes = [Size::Small, Size::Full].map(|size| soak::run(seed, clocks, size));
+        for done in sizes.into_iter().chain([soak::run_behind(&Link::default(), seed, clocks)]) {
+            match done {
                 Ok(summary) => sum += summary,
                 Err(error) => {
                     eprintln!("{error}");

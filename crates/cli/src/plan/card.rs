@@ -4,7 +4,7 @@ use super::table::percent;
 use crate::Result;
 use crate::output::{columns, print_table};
 use serde::Serialize;
-use shotline_plan::pcie::{Generation, LENGTHS, Limits, Link, Range, Requester, Stage, System, Writes};
+use shotline_plan::pcie::{Generation, LENGTHS, Limits, Link, Load, Range, Requester, Stage, System, Writes};
 use shotline_plan::units::{Hertz, Rate};
 
 /// Arguments of `--packet-card`.
@@ -29,6 +29,10 @@ pub struct CardArgs {
     /// One write for every 64 bytes of a packet, not one for the packet
     #[arg(long, help_heading = "Packet card", requires = "packet_card")]
     one_write_64: bool,
+    /// One write for the first bytes of a packet, with the card's header of 16 bytes, and others for the rest
+    #[arg(long, help_heading = "Packet card", requires = "packet_card", conflicts_with = "one_write_64",
+          value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=256))]
+    header_split: Option<u32>,
     /// TLPs of the requester stream begin only at byte 0 of a beat
     #[arg(long, help_heading = "Packet card", requires = "packet_card")]
     no_straddle: bool,
@@ -62,6 +66,10 @@ impl CardArgs {
         system.requester = Requester { straddle: !self.no_straddle, ..Requester::default() };
         if self.one_write_64 {
             system.writes = Writes::Words;
+        }
+        if let Some(header) = self.header_split {
+            system.writes = Writes::Split(header);
+            system.load = Some(Load::of_pairs());
         }
         if self.packets_only {
             system.load = None;

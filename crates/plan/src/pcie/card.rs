@@ -67,18 +67,19 @@ pub enum Writes {
     Packet,
     /// A write for every 64 bytes.
     Words,
+    /// One write for the first bytes, at most this many, and the others as [`Packet`](Self::Packet).
+    Split(u32),
 }
 
 impl Writes {
-    /// Returns the writes of a packet of `length` bytes with FCS: the number of those with the maximum payload, that
-    /// payload in bytes, and the payload of the last write, 0 if there is none.
-    pub(super) fn of(self, link: &Link, length: u32) -> (u32, u32, u32) {
+    /// Returns the writes of a packet of `length` bytes with FCS: number and payload in bytes. The numbers may be 0.
+    pub(super) fn of(self, link: &Link, length: u32) -> [(u32, u32); 3] {
         let bytes = length + CARD_EXTRA_BYTES;
-        let payload = match self {
-            Self::Packet => link.max_payload.max(4),
-            Self::Words => 64,
-        };
-        (bytes / payload, payload, bytes % payload)
+        let header = if let Self::Split(header) = self { header.min(bytes) } else { 0 };
+        let payload = if self == Self::Words { 64 } else { link.max_payload.max(4) };
+        let rest = bytes - header;
+        let (full, last) = (rest / payload, rest % payload);
+        [(u32::from(header > 0), header), (full, payload), (u32::from(last > 0), last)]
     }
 }
 
@@ -94,6 +95,13 @@ pub struct Load {
     pub packets_per_read: u32,
     /// Packets for each report, a write of 8 bytes that tells the host how far the card is.
     pub packets_per_report: u32,
+}
+
+impl Load {
+    /// Returns a read and a report for every 16 descriptors of packets that use two: header and rest.
+    pub fn of_pairs() -> Self {
+        Self { packets_per_read: READ_DESCRIPTORS / 2, packets_per_report: READ_DESCRIPTORS / 2 }
+    }
 }
 
 impl Default for Load {
@@ -119,10 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_cut_at_the_payload_or_at_words() {
+    fn a_packet_is_cut_at_header_payload_or_words() {
         let link = Link::default();
-        assert_eq!(Writes::Packet.of(&link, 64), (0, 256, 76));
-        assert_eq!(Writes::Packet.of(&link, 244), (1, 256, 0));
-        assert_eq!(Writes::Words.of(&link, 117), (2, 64, 1));
+        assert_eq!(Writes::Packet.of(&link, 64), [(0, 0), (0, 256), (1, 76)]);
+        assert_eq!(Writes::Packet.of(&link, 244), [(0, 0), (1, 256), (0, 0)]);
+        assert_eq!(Writes::Words.of(&link, 117), [(0, 0), (2, 64), (1, 1)]);
+        assert_eq!(Writes::Split(64).of(&link, 64), [(1, 64), (0, 256), (1, 12)]);
+        assert_eq!(Writes::Split(128).of(&link, 64), [(1, 76), (0, 256), (0, 0)]);
     }
 }

@@ -106,11 +106,8 @@ impl System {
 
     /// Returns the sum of a cost over the TLPs of one packet, with its share of the additional TLPs.
     fn per_packet(&self, length: u32, cost: impl Fn(Tlp) -> f64) -> f64 {
-        let (full, payload, last) = self.writes.of(&self.link, length);
-        let mut sum = f64::from(full) * cost(Tlp::Write(payload));
-        if last > 0 {
-            sum += cost(Tlp::Write(last));
-        }
+        let writes = self.writes.of(&self.link, length).into_iter().filter(|&(count, _)| count > 0);
+        let mut sum = writes.map(|(count, payload)| f64::from(count) * cost(Tlp::Write(payload))).sum::<f64>();
         if let Some(load) = self.load {
             sum += cost(Tlp::Read) / f64::from(load.packets_per_read.max(1));
             sum += cost(Tlp::Write(REPORT_BYTES)) / f64::from(load.packets_per_report.max(1));

@@ -22,7 +22,7 @@ mod simulate;
 pub use card::{Card, Load, Requester, Writes};
 pub use limits::{LINE_BITS_PER_S, Limits, Range, Stage, System};
 pub use link::{Generation, Link, Tlp};
-pub use simulate::{Credits, Sent, Transmitter, simulate};
+pub use simulate::{Credits, HELD_TLPS, Sent, TICKS_PER_NS, Transmitter, simulate};
 
 /// Shortest and longest packet in bytes with FCS: the shortest Ethernet frame, and the longest with two VLAN tags
 /// (1500 bytes of data, header 14, tags 8, FCS 4).

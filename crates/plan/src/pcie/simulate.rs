@@ -9,12 +9,12 @@ use super::limits::System;
 use super::link::{BLOCK_BYTES, DLLP_BYTES, Link, SKP_BLOCKS, Tlp};
 use std::collections::VecDeque;
 
-/// Ticks in a nanosecond: a byte takes 65 / 8 / (GT/s of all lanes) ns on the link and 2 / 25 ns on the line.
-const TICKS_PER_NS: u64 = 4096 * 25;
+/// Ticks in a nanosecond: the unit of time of a [`Transmitter`]. A byte takes 65 / 8 / (GT/s of all lanes) ns on the link and 2 / 25 ns on the line.
+pub const TICKS_PER_NS: u64 = 4096 * 25;
 /// Ticks of a byte on the line, at 100 Gbit/s.
 const LINE_BYTE_TICKS: u64 = TICKS_PER_NS * 2 / 25;
 /// TLPs that the PCIe block holds before the link.
-const HELD_TLPS: usize = 16;
+pub const HELD_TLPS: usize = 16;
 
 /// Credits of the host for posted requests (PCI Express base specification 5.0, 2.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub fn simulate(system: &System, credits: Credits, length: u32, packets: u32) ->
     let half_ticks = (ticks_per_s / system.requester.clock_hz / 2.0).round() as u64;
     let mut transmitter = Transmitter::new(&system.link, credits);
     let mut stream = Stream { half_ticks, next_half: 0, held: VecDeque::new() };
-    let (full, payload, last) = system.writes.of(&system.link, length);
+    let writes = system.writes.of(&system.link, length);
     let (mut card_free, mut end, mut warm) = (0, 0, 0);
     let warm_up = packets / 4;
     for packet in 1..=packets {
@@ -146,9 +146,8 @@ pub fn simulate(system: &System, credits: Credits, length: u32, packets: u32) ->
             stream.held.push_back(sent.start);
             end = sent.end;
         };
-        (0..full).for_each(|_| send(Tlp::Write(payload)));
-        if last > 0 {
-            send(Tlp::Write(last));
+        for (count, payload) in writes {
+            (0..count).for_each(|_| send(Tlp::Write(payload)));
         }
         if let Some(load) = system.load {
             if packet.is_multiple_of(load.packets_per_read.max(1)) {
@@ -201,6 +200,12 @@ mod tests {
         let system = System { writes: Writes::Words, ..System::new(Link::default()) };
         agrees(&system);
         agrees(&System { load: None, ..system });
+    }
+
+    #[test]
+    fn formula_and_simulation_agree_on_headers_of_their_own() {
+        let load = Some(Load::of_pairs());
+        agrees(&System { writes: Writes::Split(64), load, ..System::new(Link::default()) });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The software side of one channel: the ring of descriptors, its buffers, and the check of what arrives in them.
 
+use super::addresses::{BUFFERS, REPORTS, base};
 use super::descriptors::{Buffer, Cause, DESCRIPTOR, Defect, Settings};
 use super::expected::Expected;
 use super::memory::{Memory, REFUSED};
@@ -7,11 +8,6 @@ use super::source::{Source, Used};
 use super::writes::Event;
 use shotline_random::SplitMix64;
 use std::collections::VecDeque;
-
-/// Returns the channel whose ring and buffers are at an address: each has 4 GiB.
-pub(crate) fn channel_at(address: u64) -> Option<usize> {
-    ((address & !REFUSED) >> 32).checked_sub(1).map(|channel| channel as usize)
-}
 
 /// One channel as its software sees it.
 #[derive(Debug)]
@@ -67,21 +63,18 @@ impl Channel {
         (self.ended, self.running) = (None, true);
         self.buffers.clear();
         self.writing = 0;
-        self.stride = u64::from(settings.buffer.max(settings.header.into())) + 8 * self.random.below(9);
-    }
-
-    fn base(&self) -> u64 {
-        (self.number as u64 + 1) << 32
+        self.stride = u64::from(settings.buffer.max(settings.header.into()))
+            + 8 * self.random.below(u64::from(settings.max_gap) + 1);
     }
 
     /// Returns the address of the ring.
     pub fn ring(&self) -> u64 {
-        self.base() + (u64::from(self.generation) << 12)
+        base(self.number) + (u64::from(self.generation) << 12)
     }
 
     /// Returns the address of the report.
     pub(crate) fn report(&self) -> u64 {
-        let address = self.base() + 0x0800_0000 + 8 * u64::from(self.generation);
+        let address = base(self.number) + REPORTS + 8 * u64::from(self.generation);
         if self.settings.refuse_reports { address | REFUSED } else { address }
     }
 
@@ -95,7 +88,7 @@ impl Channel {
         let (index, slots) = (self.given, 1 << self.settings.ring_log2);
         let is_header = self.settings.header > 0 && index.is_multiple_of(2);
         let length = usize::from(if is_header { self.settings.header.into() } else { self.settings.buffer });
-        let mut address = self.base() + 0x1000_0000 + index % slots * self.stride;
+        let mut address = base(self.number) + BUFFERS + index % slots * self.stride;
         memory.clear(address, length);
         memory.clear(address | REFUSED, length);
         let mut word = index & 0xFFFF | (self.number as u64) << 16 | u64::from(self.generation) << 24;

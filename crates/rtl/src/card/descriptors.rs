@@ -41,6 +41,8 @@ pub struct Settings {
     pub buffer: u16,
     /// Bytes of a header's buffer, a multiple of 8; 0 without header split.
     pub header: u8,
+    /// Maximum distance of two buffers, in units of 8 bytes; it is random.
+    pub max_gap: u8,
     /// Descriptors after which a report is written; 0: only after `report_time`.
     pub report_count: u16,
     /// Time after which a report is written, in units of 256 clocks.
@@ -57,6 +59,7 @@ impl Default for Settings {
             ring_log2: 8,
             buffer: 2048,
             header: 0,
+            max_gap: 8,
             report_count: 16,
             report_time: 4,
             refuse_reports: false,

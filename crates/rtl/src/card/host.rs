@@ -1,11 +1,15 @@
 //! The bus and the memory behind it.
 
 use super::memory::Memory;
-use super::reads::{Injected, ReadFaults, Reads};
+use super::reads::{Completion, Injected, READ, ReadFaults, Reads};
+use super::requests::Request;
 use super::sys::{Inputs, Outputs};
 use super::writes::{Event, Writes};
 use shotline_random::SplitMix64;
 use std::ops::RangeInclusive;
+
+/// Bytes of a descriptor read.
+const READ_BYTES: usize = READ as usize;
 
 /// Probabilities, in 65536, that a port is not ready in a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +101,10 @@ impl Host {
         inputs.data_ready = ready(data);
         inputs.slot_ready = ready(slots) && !(self.single && self.writes.is_sending(clock));
         inputs.read_ready = ready(reads);
-        self.reads.drive(clock, &self.memory, inputs);
+        if let Some(Completion { tag, error, words }) = self.reads.complete(clock, &self.memory) {
+            (inputs.completion_valid, inputs.completion_tag, inputs.completion_error) = (true, tag, error);
+            inputs.completion_data.copy_from_slice(&words);
+        }
         let notices = &mut self.writes.notices;
         let is_due = notices.front().is_some_and(|notice| notice.due <= clock);
         if let Some(notice) = is_due.then(|| notices.pop_front()).flatten() {
@@ -114,5 +121,28 @@ impl Host {
         self.reads.settle(clock, inputs, outputs)?;
         self.writes.settle(clock, inputs, outputs)?;
         Ok(self.writes.apply(clock, &mut self.memory))
+    }
+
+    /// Returns whether the integrated block takes requests in a clock, by the probability of the slots.
+    pub(crate) fn accepts(&mut self) -> bool {
+        let chance = self.stalls.slots;
+        chance == 0 || self.random.below(1 << 16) >= u64::from(chance)
+    }
+
+    /// Chooses the completion that the integrated block gets in a clock.
+    pub(crate) fn complete(&mut self, clock: u64) -> Option<Completion> {
+        self.reads.complete(clock, &self.memory)
+    }
+
+    /// Carries out a request of the integrated block. Returns the write that it was.
+    ///
+    /// # Errors
+    /// If the card must not make such a request.
+    pub(crate) fn carry_out(&mut self, clock: u64, request: &Request) -> Result<Option<Event>, String> {
+        match *request {
+            Request::Read { address, length: READ_BYTES, tag } => self.reads.accept(clock, address, tag).map(|()| None),
+            Request::Write { address, ref bytes } => self.writes.carry_out(address, bytes, &mut self.memory).map(Some),
+            Request::Read { .. } => Err(format!("{request:x?}")),
+        }
     }
 }

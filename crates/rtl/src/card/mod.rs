@@ -6,6 +6,9 @@
 //! [`load`] measures how fast the module is. [`Receiver`] is the card with its distributor
 //! (`hdl/rtl/shotline_card_port.sv`) in the same surroundings: frames come at the rate of a wire.
 
+mod access;
+mod addresses;
+mod block;
 mod channel;
 mod descriptors;
 mod driver;
@@ -20,11 +23,13 @@ mod model;
 mod packet;
 mod reads;
 mod receiver;
+mod requests;
 pub mod soak;
 mod source;
 mod sys;
 mod writes;
 
+pub use block::{Block, Traffic};
 pub use channel::Channel;
 pub use descriptors::{Cause, Defect, Settings};
 pub use driver::{Counters, State, channel_register};

@@ -1,12 +1,15 @@
 //! The card's DMA module in its surroundings: packets, bus, memory, and the software of each channel.
 
+use super::access::{Access, Answer};
+use super::block::{Block, Tick};
 use super::channel::Channel;
 use super::feeder::Feeder;
 use super::host::Host;
 use super::source::Source;
-use super::sys::{Inputs, Model, Outputs, Top};
+use super::sys::{Inputs, Model, Top};
 use super::writes::Event;
 use crate::registers::card;
+use shotline_plan::pcie::Link;
 
 /// Clocks after which a register access or a reset has failed.
 const LIMIT: u64 = 20_000;
@@ -39,14 +42,6 @@ impl Size {
     }
 }
 
-/// A register access in progress.
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    address: u16,
-    value: Option<u32>,
-    accepted: bool,
-}
-
 /// Cycle-accurate and bit-accurate model of the packet card's DMA module (`shotline_card_dma`), compiled by Verilator,
 /// with a host that checks everything that the module does.
 ///
@@ -60,6 +55,8 @@ pub struct Card<S = Feeder> {
     pub feeder: S,
     /// Bus and memory.
     pub host: Host,
+    /// The integrated block for PCIe, if the card is behind one.
+    pub block: Option<Block>,
     pub(crate) channels: Vec<Channel>,
     clock: u64,
     access: Option<Access>,
@@ -80,6 +77,23 @@ impl Card {
     pub fn unready(size: Size, seed: u64) -> Self {
         let top = if size == Size::Small { Top::Small } else { Top::Dma };
         Self::around(Model::new(top, seed), size, Feeder::new(seed ^ 0x100), seed)
+    }
+
+    /// Creates a card with its bus side (`shotline_card`) behind a PCIe link, resets it, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`wait_until_ready`](Self::wait_until_ready).
+    pub fn behind(link: &Link, seed: u64) -> Result<Self, String> {
+        let mut card = Self::unready_behind(link, seed);
+        card.wait_until_ready()?;
+        Ok(card)
+    }
+
+    /// Creates a card with its bus side behind a PCIe link, and resets it.
+    pub fn unready_behind(link: &Link, seed: u64) -> Self {
+        let mut card = Self::around(Model::new(Top::Pcie, seed), Size::Full, Feeder::new(seed ^ 0x100), seed);
+        card.attach(link);
+        card
     }
 
     /// Resets the card and its surroundings: packets, reads and writes in flight are lost, and memory is empty.
@@ -115,10 +129,17 @@ impl<S: Source> Card<S> {
             size,
             feeder,
             host: Host::new(channels, seed ^ 0x200),
+            block: None,
             channels: (0..channels).map(|number| Channel::new(number, seed ^ number as u64)).collect(),
             clock: 0,
             access: None,
         }
+    }
+
+    /// Puts the integrated block between the card and the host.
+    pub(crate) fn attach(&mut self, link: &Link) {
+        self.block = Some(Block::new(link));
+        self.host.reads.beats = 2;
     }
 
     /// Runs until the card has cleared its channels after the reset.
@@ -168,10 +189,28 @@ impl<S: Source> Card<S> {
         (0..clocks).try_for_each(|_| self.tick())
     }
 
-    fn step(&mut self) -> Result<Outputs, String> {
+    fn step(&mut self) -> Result<Option<Answer>, String> {
         let clock = self.clock;
+        self.clock += 1;
         let mut inputs = Inputs::default();
         self.feeder.drive(clock, &mut inputs);
+        let done = match self.block.take() {
+            None => self.tick_ports(clock, inputs),
+            Some(mut block) => {
+                let done = self.tick_block(clock, &inputs, &mut block);
+                self.block = Some(block);
+                done
+            }
+        };
+        match (done, self.model.failures()) {
+            (Ok(answer), 0) => Ok(answer),
+            (Ok(_), failed) => Err(format!("clock {clock}: {failed} assertions failed")),
+            (Err(error), _) => Err(format!("clock {clock}: {error}")),
+        }
+    }
+
+    /// Runs for one clock with the host at the ports of the DMA module.
+    fn tick_ports(&mut self, clock: u64, mut inputs: Inputs) -> Result<Option<Answer>, String> {
         self.host.drive(clock, &mut inputs);
         if let Some(Access { address, value, accepted: false }) = self.access {
             (inputs.axil_awaddr, inputs.axil_araddr) = (address, address);
@@ -180,31 +219,52 @@ impl<S: Source> Card<S> {
             inputs.axil_arvalid = value.is_none();
         }
         let outputs = self.model.tick(&inputs);
-        self.clock += 1;
         if let Some(access) = &mut self.access {
             let ready = if access.value.is_some() { outputs.axil_awready } else { outputs.axil_arready };
             access.accepted |= ready == 1;
         }
         self.feeder.settle(&outputs);
-        let events = self.host.settle(clock, &inputs, &outputs);
-        let checked = events.and_then(|events| {
-            let check = |event: Event| self.channels[event.channel()].check(event, &self.host.memory, &mut self.feeder);
-            events.into_iter().try_for_each(check)
-        });
-        match (checked, self.model.failures()) {
-            (Ok(()), 0) => Ok(outputs),
-            (Ok(()), failed) => Err(format!("clock {clock}: {failed} assertions failed")),
-            (Err(error), _) => Err(format!("clock {clock}: {error}")),
+        for event in self.host.settle(clock, &inputs, &outputs)? {
+            self.check(event)?;
         }
+        let answered = outputs.axil_bvalid == 1 || outputs.axil_rvalid == 1;
+        let answer = Answer { refused: outputs.axil_bresp != 0, data: outputs.axil_rdata };
+        Ok(answered.then_some(answer))
     }
 
-    fn access(&mut self, address: u16, value: Option<u32>) -> Result<Outputs, String> {
+    /// Runs for one clock, and those of the integrated block that end in it.
+    fn tick_block(&mut self, clock: u64, inputs: &Inputs, block: &mut Block) -> Result<Option<Answer>, String> {
+        let mut answer = None;
+        while block.is_due(clock) {
+            let access = self.access.as_mut().filter(|_| answer.is_none());
+            let Tick { requests, interrupt, answer: now } =
+                block.tick(clock, &mut self.model, &mut self.host, access)?;
+            // One after the other, so that a report shows what was written before it.
+            for request in requests {
+                if let Some(event) = self.host.carry_out(clock, &request)? {
+                    self.check(event)?;
+                }
+            }
+            if let Some(channel) = interrupt {
+                self.check(Event::Interrupt { channel })?;
+            }
+            answer = answer.or(now);
+        }
+        let outputs = self.model.tick(inputs);
+        self.feeder.settle(&outputs);
+        Ok(answer)
+    }
+
+    fn check(&mut self, event: Event) -> Result<(), String> {
+        self.channels[event.channel()].check(event, &self.host.memory, &mut self.feeder)
+    }
+
+    fn access(&mut self, address: u16, value: Option<u32>) -> Result<Answer, String> {
         self.access = Some(Access { address, value, accepted: false });
         for _ in 0..LIMIT {
-            let outputs = self.step()?;
-            if outputs.axil_bvalid == 1 || outputs.axil_rvalid == 1 {
+            if let Some(answer) = self.step()? {
                 self.access = None;
-                return Ok(outputs);
+                return Ok(answer);
             }
         }
         Err(format!("clock {}: register {address:#06x} does not respond", self.clock))
@@ -221,12 +281,12 @@ impl<S: Source> Card<S> {
         }
     }
 
-    /// Writes a register, and returns `false` if the write is refused.
+    /// Writes a register, and returns `false` if the write is refused. Behind a PCIe link nothing tells so.
     ///
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn try_write(&mut self, address: u16, value: u32) -> Result<bool, String> {
-        Ok(self.access(address, Some(value))?.axil_bresp == 0)
+        Ok(!self.access(address, Some(value))?.refused)
     }
 
     /// Reads a register.
@@ -234,7 +294,7 @@ impl<S: Source> Card<S> {
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn read(&mut self, address: u16) -> Result<u32, String> {
-        Ok(self.access(address, None)?.axil_rdata)
+        Ok(self.access(address, None)?.data)
     }
 
     /// Reads both words of a 48-bit counter.

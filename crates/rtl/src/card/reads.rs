@@ -1,6 +1,6 @@
 //! Descriptor reads of the module, and their completions.
 
-use super::channel::channel_at;
+use super::addresses::channel_at;
 use super::held::Held;
 use super::memory::Memory;
 use super::sys::{Inputs, Outputs};
@@ -9,6 +9,8 @@ use std::ops::RangeInclusive;
 
 /// Bytes of a read: 16 descriptors.
 pub(crate) const READ: u64 = 256;
+/// Words of 8 bytes in a beat of the module's completions.
+const BEAT_WORDS: usize = 4;
 /// Beats of the completions of a read.
 const BEATS: u8 = 8;
 
@@ -38,6 +40,14 @@ enum Fault {
     Never,
 }
 
+/// A completion, or an error instead of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub tag: u8,
+    pub error: bool,
+    pub words: Vec<u64>,
+}
+
 #[derive(Debug)]
 struct Read {
     tag: u8,
@@ -65,6 +75,8 @@ pub(crate) struct Reads {
     pub latency: RangeInclusive<u64>,
     /// Probability, in 65536, of a clock without a completion.
     pub idle: u16,
+    /// Beats of a completion, 1 or a divisor of those of a read.
+    pub beats: u8,
     pub faults: Vec<ReadFaults>,
     pub injected: Vec<Injected>,
     /// Completions without a read.
@@ -82,6 +94,7 @@ impl Reads {
         Self {
             latency: 100..=200,
             idle: 0,
+            beats: 1,
             faults: vec![ReadFaults::default(); channels],
             injected: vec![Injected::default(); channels],
             strays: 0,
@@ -103,35 +116,33 @@ impl Reads {
     }
 
     /// Chooses the completion of this clock.
-    pub fn drive(&mut self, clock: u64, memory: &Memory, inputs: &mut Inputs) {
+    pub fn complete(&mut self, clock: u64, memory: &Memory) -> Option<Completion> {
+        let count = BEAT_WORDS * usize::from(self.beats);
         if let Some(tag) = self.stray.take().filter(|&tag| self.flying.iter().all(|read| read.tag != tag)) {
-            self.strays += 1;
-            (inputs.completion_valid, inputs.completion_tag) = (true, tag);
-            inputs.completion_data = [(); 4].map(|()| self.random.next_u64());
-            return;
+            self.strays += u64::from(self.beats);
+            return Some(Completion { tag, error: false, words: (0..count).map(|_| self.random.next_u64()).collect() });
         }
         let idle = self.idle;
         if self.flying.is_empty() || self.one_in(idle) {
-            return;
+            return None;
         }
         let ready = |read: &&mut Read| read.due <= clock && !read.is_dead();
-        let count = self.flying.iter_mut().filter(ready).count() as u64;
-        let choice = self.random.below(count) as usize;
-        let Some(read) = self.flying.iter_mut().filter(ready).nth(choice) else { return };
-        (inputs.completion_valid, inputs.completion_tag) = (true, read.tag);
-        inputs.completion_error = read.fault == Some((Fault::Error, read.beats));
-        let at = read.address + u64::from(read.beats) * 32;
-        inputs.completion_data = [0, 8, 16, 24].map(|offset| memory.read_u64(at + offset));
-        read.beats += 1;
+        let choice = self.random.below(self.flying.iter_mut().filter(ready).count() as u64) as usize;
+        let read = self.flying.iter_mut().filter(ready).nth(choice)?;
+        let error = read.fault == Some((Fault::Error, read.beats));
+        let at = read.address + u64::from(read.beats) * 8 * BEAT_WORDS as u64;
+        let words = (0..count as u64).map(|word| memory.read_u64(at + 8 * word)).collect();
+        read.beats += self.beats;
         let (tag, channel, twice) = (read.tag, read.channel, read.twice);
         if read.is_dead() {
             self.injected[channel].never += 1;
         }
-        if inputs.completion_error || read.beats == BEATS {
-            self.injected[channel].errors += u64::from(inputs.completion_error);
+        if error || read.beats == BEATS {
+            self.injected[channel].errors += u64::from(error);
             self.stray = twice.then_some(tag);
             self.flying.retain(|read| read.tag != tag);
         }
+        Some(Completion { tag, error, words })
     }
 
     /// Takes the read of this clock.
@@ -141,8 +152,19 @@ impl Reads {
     pub fn settle(&mut self, clock: u64, inputs: &Inputs, outputs: &Outputs) -> Result<(), String> {
         let offer = (outputs.read_valid == 1).then_some((outputs.read_address, outputs.read_tag));
         self.held.check("read", offer, inputs.read_ready)?;
-        let Some((address, tag)) = offer.filter(|_| inputs.read_ready) else { return Ok(()) };
-        let channel = channel_at(address).filter(|&channel| channel < self.faults.len() && address % READ == 0);
+        match offer.filter(|_| inputs.read_ready) {
+            Some((address, tag)) => self.accept(clock, address, tag),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a read.
+    ///
+    /// # Errors
+    /// If it is not one of the ring of a channel, or its tag is in flight.
+    pub fn accept(&mut self, clock: u64, address: u64, tag: u8) -> Result<(), String> {
+        let channel =
+            channel_at(address).filter(|&channel| channel < self.faults.len() && address.is_multiple_of(READ));
         let Some(channel) = channel else { return Err(format!("read at {address:#x}")) };
         if self.flying.iter().any(|read| read.tag == tag && !read.is_dead()) {
             return Err(format!("read at {address:#x} with tag {tag}, which is in flight"));
@@ -156,7 +178,7 @@ impl Reads {
         } else {
             None
         };
-        let fault = kind.map(|kind| (kind, self.random.below(BEATS.into()) as u8));
+        let fault = kind.map(|kind| (kind, self.random.below(BEATS.into()) as u8 / self.beats * self.beats));
         let due = clock + 1 + self.random.between(*self.latency.start(), *self.latency.end());
         let twice = self.one_in(faults.twice);
         let read = Read { tag, address, channel, due, beats: 0, fault, twice };

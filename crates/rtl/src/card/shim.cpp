@@ -1,6 +1,7 @@
 // C interface of the packet card's models: one clock a call.
 #include "../runtime.h"
 #include "Vcard.h"
+#include "Vcard_pcie.h"
 #include "Vcard_port.h"
 #include "Vcard_small.h"
 
@@ -31,6 +32,22 @@ struct Inputs {
     uint8_t mac_clocks;
 };
 
+struct PcieInputs {
+    uint64_t rc_data[8], cq_data[8];
+    uint8_t rq_ready, rc_valid, rc_last, cq_valid;
+};
+
+struct PcieOutputs {
+    uint64_t rq_data[8];
+    uint64_t rq_user;
+    uint64_t cc_data[2];
+    uint16_t rq_keep;
+    uint8_t rq_valid, rc_ready, cq_ready, cc_valid, interrupt_valid, interrupt_channel;
+};
+
+// Writes are refused outside of addresses with these bits. REFUSED in memory.rs.
+const uint64_t WINDOW_BASE = 0, WINDOW_MASK = (uint64_t{1} << 62) >> 12;
+
 struct Outputs {
     uint64_t data[8];
     uint64_t slot_address[2];
@@ -50,6 +67,7 @@ struct Outputs {
 struct Card {
     virtual ~Card() = default;
     virtual void tick(const Inputs& inputs, Outputs& outputs) = 0;
+    virtual void tick_pcie(const PcieInputs& inputs, PcieOutputs& outputs) = 0;
 };
 
 namespace {
@@ -58,24 +76,43 @@ template <typename Top>
 struct Simulation : Card {
     // The module with frames in the clock of the MAC instead of packets.
     static constexpr bool is_port = std::is_same_v<Top, Vcard_port>;
+    // The module with streams of the integrated block for PCIe instead of ports for writes, reads and registers.
+    static constexpr bool is_pcie = std::is_same_v<Top, Vcard_pcie>;
 
     VerilatedContext context;
     Top top;
 
     explicit Simulation(uint64_t seed) : top{randomized(context, seed)} {
-        top.s_axil_wstrb = 0xF;
-        top.s_axil_bready = 1;
-        top.s_axil_rready = 1;
+        if constexpr (is_pcie) {
+            top.window_base = WINDOW_BASE;
+            top.window_mask = WINDOW_MASK;
+            top.m_axis_cc_tready = 1;
+            top.s_axis_cq_tlast = 1;
+            // Neither a discontinuity nor a hint; bytes of the dword enabled.
+            std::memset(&top.s_axis_rc_tuser, 0, sizeof top.s_axis_rc_tuser);
+            std::memset(&top.s_axis_cq_tuser, 0, sizeof top.s_axis_cq_tuser);
+            top.s_axis_cq_tuser[0] = 0xF;
+        } else {
+            top.s_axil_wstrb = 0xF;
+            top.s_axil_bready = 1;
+            top.s_axil_rready = 1;
+        }
         top.eval();  // so that the asynchronous reset has an edge
         Inputs reset{};
         reset.reset = 1;
         reset.mac_clocks = 2;
-        Outputs ignored;
-        for (int clock = 0; clock < 4; clock++) tick(reset, ignored);
+        for (int clock = 0; clock < 8; clock++) tick_all(reset);
         // Its reset ends some clocks later.
         reset.reset = 0;
-        for (int clock = 0; is_port && clock < 4; clock++) tick(reset, ignored);
+        for (int clock = 0; (is_port || is_pcie) && clock < 8; clock++) tick_all(reset);
         shotline_rtl_failed = 0;  // those before the reset, with random registers, do not count
+    }
+
+    void tick_all(const Inputs& inputs) {
+        Outputs outputs;
+        PcieOutputs pcie_outputs;
+        tick(inputs, outputs);
+        tick_pcie(PcieInputs{}, pcie_outputs);
     }
 
     void tick(const Inputs& inputs, Outputs& outputs) override {
@@ -101,13 +138,34 @@ struct Simulation : Card {
         top.eval();
     }
 
+    void tick_pcie(const PcieInputs& inputs, PcieOutputs& outputs) override {
+        if constexpr (is_pcie) {
+            top.m_axis_rq_tready = inputs.rq_ready;
+            top.s_axis_rc_tvalid = inputs.rc_valid;
+            top.s_axis_rc_tlast = inputs.rc_last;
+            std::memcpy(&top.s_axis_rc_tdata, inputs.rc_data, sizeof inputs.rc_data);
+            top.s_axis_cq_tvalid = inputs.cq_valid;
+            std::memcpy(&top.s_axis_cq_tdata, inputs.cq_data, sizeof inputs.cq_data);
+            top.pcie_clk = 0;
+            top.eval();
+            std::memcpy(outputs.rq_data, &top.m_axis_rq_tdata, sizeof outputs.rq_data);
+            std::memcpy(&outputs.rq_user, &top.m_axis_rq_tuser, sizeof outputs.rq_user);
+            outputs.rq_keep = top.m_axis_rq_tkeep;
+            outputs.rq_valid = top.m_axis_rq_tvalid;
+            outputs.rc_ready = top.s_axis_rc_tready;
+            outputs.cq_ready = top.s_axis_cq_tready;
+            outputs.cc_valid = top.m_axis_cc_tvalid;
+            std::memcpy(outputs.cc_data, &top.m_axis_cc_tdata, sizeof outputs.cc_data);
+            outputs.interrupt_valid = top.interrupt_valid;
+            outputs.interrupt_channel = top.interrupt_channel;
+            top.pcie_clk = 1;
+            top.eval();
+        }
+    }
+
     void set(const Inputs& inputs) {
-        top.s_axil_awaddr = inputs.axil_awaddr;
-        top.s_axil_awvalid = inputs.axil_awvalid;
-        top.s_axil_wdata = inputs.axil_wdata;
-        top.s_axil_wvalid = inputs.axil_wvalid;
-        top.s_axil_araddr = inputs.axil_araddr;
-        top.s_axil_arvalid = inputs.axil_arvalid;
+        if constexpr (!is_pcie) set_bus(inputs);
+        if constexpr (is_pcie) top.pcie_rst = inputs.reset;
         if constexpr (is_port) {
             top.async_rst = inputs.reset;
         } else {
@@ -119,6 +177,15 @@ struct Simulation : Card {
             top.s_length = inputs.length;
             top.s_channel = inputs.channel;
         }
+    }
+
+    void set_bus(const Inputs& inputs) {
+        top.s_axil_awaddr = inputs.axil_awaddr;
+        top.s_axil_awvalid = inputs.axil_awvalid;
+        top.s_axil_wdata = inputs.axil_wdata;
+        top.s_axil_wvalid = inputs.axil_wvalid;
+        top.s_axil_araddr = inputs.axil_araddr;
+        top.s_axil_arvalid = inputs.axil_arvalid;
         top.m_data_ready = inputs.data_ready;
         top.m_slot_ready = inputs.slot_ready;
         top.m_read_ready = inputs.read_ready;
@@ -132,13 +199,17 @@ struct Simulation : Card {
     }
 
     void get(Outputs& outputs) {
+        if constexpr (!is_pcie) get_bus(outputs);
+        if constexpr (!is_port) outputs.ready = top.s_ready;
+    }
+
+    void get_bus(Outputs& outputs) {
         outputs.axil_awready = top.s_axil_awready;
         outputs.axil_bvalid = top.s_axil_bvalid;
         outputs.axil_bresp = top.s_axil_bresp;
         outputs.axil_arready = top.s_axil_arready;
         outputs.axil_rvalid = top.s_axil_rvalid;
         outputs.axil_rdata = top.s_axil_rdata;
-        if constexpr (!is_port) outputs.ready = top.s_ready;
         outputs.data_valid = top.m_data_valid;
         std::memcpy(outputs.data, &top.m_data, sizeof outputs.data);
         outputs.data_keep = top.m_data_keep;
@@ -163,12 +234,18 @@ extern "C" {
 Card* shotline_card_new(int top, uint64_t seed) {
     if (top == 0) return new Simulation<Vcard>(seed);
     if (top == 1) return new Simulation<Vcard_small>(seed);
-    return new Simulation<Vcard_port>(seed);
+    if (top == 2) return new Simulation<Vcard_port>(seed);
+    return new Simulation<Vcard_pcie>(seed);
 }
 
 void shotline_card_free(Card* card) { delete card; }
 
 // Runs for one clock. The outputs are those before the rising edge at its end.
 void shotline_card_tick(Card* card, const Inputs* inputs, Outputs* outputs) { card->tick(*inputs, *outputs); }
+
+// Runs for one clock of the integrated block for PCIe.
+void shotline_card_tick_pcie(Card* card, const PcieInputs* inputs, PcieOutputs* outputs) {
+    card->tick_pcie(*inputs, *outputs);
+}
 
 }  // extern "C"

@@ -10,6 +10,7 @@ use super::model::{Card, Size};
 use super::reads::{Injected, ReadFaults};
 use super::source::Source as _;
 use crate::registers::{card, card_channel as register};
+use shotline_plan::pcie::Link;
 use shotline_random::SplitMix64;
 use std::ops::AddAssign;
 
@@ -82,12 +83,21 @@ struct Soak {
 /// # Errors
 /// At the first violation.
 pub fn run(seed: u64, clocks: u64, size: Size) -> Result<Summary, String> {
-    soak(seed, clocks, size).map_err(|error| format!("seed {seed}, {size:?}: {error}"))
+    soak(seed, clocks, Card::unready(size, seed)).map_err(|error| format!("seed {seed}, {size:?}: {error}"))
 }
 
-fn soak(seed: u64, clocks: u64, size: Size) -> Result<Summary, String> {
+/// Runs a card behind a PCIe link for at least this number of clocks. Its bus side does not send what the bus would
+/// refuse, and does not tell whether a register was written, so neither is tested.
+///
+/// # Errors
+/// At the first violation.
+pub fn run_behind(link: &Link, seed: u64, clocks: u64) -> Result<Summary, String> {
+    soak(seed, clocks, Card::unready_behind(link, seed)).map_err(|error| format!("seed {seed}, {link:?}: {error}"))
+}
+
+fn soak(seed: u64, clocks: u64, mut card: Card) -> Result<Summary, String> {
     let mut random = SplitMix64::new(seed);
-    let mut card = Card::unready(size, seed);
+    let size = card.size();
     (0..random.below(8)).for_each(|channel| card.send(channel as usize, 100));
     card.wait_until_ready()?;
     card.set_max_write(random.below(4) as u32)?;
@@ -123,7 +133,8 @@ impl Soak {
         let mut chance = || random.choose(&[0, 0, 0, 0x1000, 0x8000, 0xF000]);
         let (idle, no_word) = (chance(), chance());
         let mut stalls = Stalls { data: chance(), slots: chance(), reads: chance() };
-        if random.below(32) == 0 {
+        // A read that waits in the bus side for its turn on the stream would end by its timeout.
+        if random.below(32) == 0 && self.card.block.is_none() {
             stalls.slots = u16::MAX;
         } else if random.below(32) == 0 {
             stalls.data = u16::MAX;
@@ -172,13 +183,15 @@ impl Soak {
             0 => self.stop(channel)?,
             1..=3 => {
                 let defect = self.random.choose(&Defect::ALL);
+                let defect =
+                    if self.card.block.is_some() && defect == Defect::Refused { Defect::Index } else { defect };
                 let count = 1 + self.random.below(16);
                 if self.card.prepare(channel, count, Some(defect)) > 0 {
                     self.runs[channel].causes.push(defect.cause());
                 }
             }
             4..=6 => self.fail(channel),
-            7 => self.misuse(channel)?,
+            7 if self.card.block.is_none() => self.misuse(channel)?,
             8..=40 => self.card.tick()?,
             _ => {
                 let count = match self.random.below(4) {
@@ -206,8 +219,9 @@ impl Soak {
             header: if random.below(2) == 0 { header } else { 0 },
             report_count: random.choose(&[0, 1, 2, 16, 64, 1000]),
             report_time: random.below(8) as u16,
-            refuse_reports: random.below(32) == 0,
+            refuse_reports: random.below(32) == 0 && self.card.block.is_none(),
             interrupt: (random.below(2) == 0).then_some(random.choose(&[1, 4, 10])),
+            ..Settings::default()
         };
         let generation = random.next_u64() as u8;
         let before = self.card.host.injected(channel);

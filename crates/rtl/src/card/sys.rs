@@ -14,6 +14,8 @@ pub enum Top {
     Small = 1,
     /// `shotline_card_port` with 256 channels.
     Port = 2,
+    /// `shotline_card` with 256 channels.
+    Pcie = 3,
 }
 
 /// Inputs of the module in one clock of the MAC, in the layout of the shim.
@@ -87,6 +89,36 @@ pub struct Outputs {
     pub read_tag: u8,
 }
 
+/// Inputs of the module in one clock of the integrated block for PCIe, in the layout of the shim.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+pub struct PcieInputs {
+    pub rc_data: [u64; 8],
+    pub cq_data: [u64; 8],
+    pub rq_ready: bool,
+    pub rc_valid: bool,
+    pub rc_last: bool,
+    pub cq_valid: bool,
+}
+
+/// Outputs of the module before the edge at the end of a clock of the integrated block, in the layout of the shim. Ports
+/// of one bit are 0 or 1.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+pub struct PcieOutputs {
+    pub rq_data: [u64; 8],
+    /// The lowest 64 bits; the others are 0.
+    pub rq_user: u64,
+    pub cc_data: [u64; 2],
+    pub rq_keep: u16,
+    pub rq_valid: u8,
+    pub rc_ready: u8,
+    pub cq_ready: u8,
+    pub cc_valid: u8,
+    pub interrupt_valid: u8,
+    pub interrupt_channel: u8,
+}
+
 /// Opaque type of the shim's simulation.
 #[repr(C)]
 struct Raw {
@@ -97,6 +129,7 @@ unsafe extern "C" {
     fn shotline_card_new(top: i32, seed: u64) -> *mut Raw;
     fn shotline_card_free(model: *mut Raw);
     fn shotline_card_tick(model: *mut Raw, inputs: *const Inputs, outputs: *mut Outputs);
+    fn shotline_card_tick_pcie(model: *mut Raw, inputs: *const PcieInputs, outputs: *mut PcieOutputs);
     fn shotline_rtl_failures() -> u64;
 }
 
@@ -120,11 +153,20 @@ impl Model {
         outputs
     }
 
+    /// Runs for one clock of the integrated block for PCIe, if the module has its streams.
+    pub(crate) fn tick_pcie(&mut self, inputs: &PcieInputs) -> PcieOutputs {
+        let mut outputs = PcieOutputs::default();
+        // SAFETY: `self` owns the model; both pointers are valid within the call; the layouts are those of the shim.
+        unsafe { shotline_card_tick_pcie(self.0.as_ptr(), inputs, &mut outputs) }
+        outputs
+    }
+
     /// Resets the module.
     pub(crate) fn reset(&mut self) {
         let inputs = Inputs { reset: true, ..Inputs::default() };
         for _ in 0..4 {
             self.tick(&inputs);
+            self.tick_pcie(&PcieInputs::default());
         }
     }
 

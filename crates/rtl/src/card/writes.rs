@@ -1,5 +1,6 @@
 //! Posted writes of the module: their payload comes on another port, in lanes.
 
+use super::addresses::{channel_at, is_report};
 use super::feeder::BLOCKS;
 use super::held::Held;
 use super::memory::{Memory, REFUSED};
@@ -173,6 +174,25 @@ impl Writes {
             return Err(format!("slot {index}: channel {channel}"));
         }
         Ok(Some(Slot { event, block: if kind == 0 { block } else { 0 } }))
+    }
+
+    /// Carries out a write of the integrated block for PCIe.
+    ///
+    /// # Errors
+    /// If it is too long, refused, or not at an address of a channel.
+    pub fn carry_out(&mut self, address: u64, bytes: &[u8], memory: &mut Memory) -> Result<Event, String> {
+        let length = bytes.len();
+        let channel = channel_at(address).filter(|&channel| channel < self.channels && address & REFUSED == 0);
+        let Some(channel) = channel.filter(|_| length <= self.max_write) else {
+            return Err(format!("write of {length} bytes at {address:#x}"));
+        };
+        memory.write(address, bytes);
+        if is_report(address) {
+            return Ok(Event::Report { channel, address, value: memory.read_u64(address) });
+        }
+        self.payload.0 += length as u64;
+        self.payload.1 += length.next_multiple_of(BLOCK) as u64;
+        Ok(Event::Write { channel, address, length })
     }
 
     /// Carries out the writes of this clock: at most two, and none after a report, so that it shows what came before.
