@@ -99,6 +99,8 @@ def register(name, channel=0):
 class Host:
     """The root complex with its memory, and the card's registers in its address space."""
 
+    INPUT = "s_valid"  # of packets
+
     def __init__(self, dut):
         self.dut = dut
         self.interrupts = []
@@ -108,9 +110,9 @@ class Host:
         dut = self.dut
         # Enumeration warns of each absent device.
         logging.getLogger("cocotb.pcie").setLevel(logging.ERROR)
-        logging.getLogger("cocotb.shotline_card").setLevel(logging.ERROR)
+        logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.ERROR)
         dut.rst.value = 1
-        dut.s_valid.value = 0
+        getattr(dut, self.INPUT).value = 0
         dut.window_base.value = 0
         dut.window_mask.value = OUTSIDE >> 12
         Clock(dut.clk, 5, "ns").start()
@@ -145,6 +147,10 @@ class Host:
         self.base = self.memory.get_absolute_address(0)
         self.bar = function.bar_window[0]
         cocotb.start_soon(self.watch())
+        await self.ready()
+
+    async def ready(self):
+        """Waits until the channels are cleared, after a reset."""
         assert await self.bar.read_dword(register("card.id")) == 0x53484344
         while not await self.bar.read_dword(register("card.status")):
             pass

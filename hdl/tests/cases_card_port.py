@@ -14,28 +14,25 @@ REFUSED = 2
 MAC_PERIOD_PS = 3104
 
 
-class Port(Card):
-    """The device with a source of frames in the domain of its own clock."""
+class Mac:
+    """A source of frames in the domain of its own clock, and the packets that the card must make of them."""
 
-    RESET = "async_rst"
-    INPUTS = (*Card.INPUTS[1:], "s_axis_tvalid", "s_axis_tlast", "s_axis_tuser")
-
-    async def start(self):
+    def begin(self):
+        """Starts the clock."""
         self.frames, self.now = [], random.getrandbits(62)
         self.table = [random.randrange(CHANNELS) for _ in range(ENTRIES)]
+        for name in ("s_axis_tvalid", "s_axis_tlast", "s_axis_tuser"):
+            getattr(self.dut, name).value = 0
         Clock(self.dut.mac_clk, MAC_PERIOD_PS, "ps").start()
-        await super().start()
-        for index in range(10):
-            await self.write("key", int.from_bytes(KEY[4 * index : 4 * index + 4], "little"), 4 * index)
-        for index, channel in enumerate(self.table):
-            await self.write("table", index | channel << 16)
-        await self.write("max_length", MAX_LENGTH)
 
-    async def write(self, name, value, offset=0, response=0):
-        assert await self.axil.write(REGISTERS[f"card_distributor.{name}"] + offset, value) == response
+    def settings(self):
+        """Returns the registers that the distributor needs, with their values."""
+        keys = [int.from_bytes(KEY[at : at + 4], "little") for at in range(0, 40, 4)]
+        yield from ((REGISTERS["card_distributor.key"] + 4 * index, value) for index, value in enumerate(keys))
+        yield from ((REGISTERS["card_distributor.table"], i | channel << 16) for i, channel in enumerate(self.table))
 
     async def feed(self):
-        """The MAC: sends frames back to back; each is `[frame, error]`, to which its time is appended."""
+        """Sends frames back to back, unless stalled; each is `[frame, error]`, to which its time is appended."""
         dut = self.dut
         while True:
             if not self.frames or self.stalled():
@@ -55,16 +52,33 @@ class Port(Card):
                 if index == 0:
                     entry.append(self.now)
 
-    async def settle(self):
-        await self.until(lambda: not self.frames)
-        for _ in range(900):
-            await FallingEdge(self.dut.clk)
-
     def packet(self, frame, time):
         """Returns the packet of a frame and its channel."""
         number, data = toeplitz(frame.tuple), frame.data[:-4]
         header = (len(data) + HEADER).to_bytes(2, "little") + frame.flags.to_bytes(2, "little")
         return header + number.to_bytes(4, "little") + time.to_bytes(8, "little") + data, self.table[number % ENTRIES]
+
+
+class Port(Mac, Card):
+    """The device with the MAC's frames."""
+
+    RESET = "async_rst"
+    INPUTS = Card.INPUTS[1:]
+
+    async def start(self):
+        self.begin()
+        await super().start()
+        for address, value in self.settings():
+            assert await self.axil.write(address, value) == 0
+        await self.write("max_length", MAX_LENGTH)
+
+    async def write(self, name, value, offset=0, response=0):
+        assert await self.axil.write(REGISTERS[f"card_distributor.{name}"] + offset, value) == response
+
+    async def settle(self):
+        await self.until(lambda: not self.frames)
+        for _ in range(900):
+            await FallingEdge(self.dut.clk)
 
 
 @case

@@ -18,6 +18,12 @@ REGISTERS = {
     for block in _MAP["block"]
     for register in block["register"]
 }
+RESETS = {
+    f"{block['name']}.{register['name']}": register["reset"]
+    for block in _MAP["block"]
+    for register in block["register"]
+    if "reset" in register
+}
 COUNTERS = {
     f"{block['name']}.{register['name']}"
     for block in _MAP["block"]

@@ -68,3 +68,19 @@ PORT = DMA | {"TABLE_LOG2": 5, "BUFFER_LOG2": 6, "CROSSING_LOG2": 3}
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_frames_reach_the_channels_that_their_hashes_choose(simulate, simulator):
     assert simulate("shotline_card_port", "cases_card_port", parameters=PORT, simulator=simulator) == 2
+
+
+# Lanes as small as they may be, and several words of a long frame in the buffer.
+ETHERNET = PORT | {"BUFFER_LOG2": 7, "TAGS_LOG2": 4, "ROWS_LOG2": 7, "LANE_LOG2": 6}
+
+
+@pytest.mark.parametrize("channels_log2", [3, 8])
+def test_frames_of_a_mac_reach_the_memory_of_a_host(simulate, channels_log2):
+    parameters = ETHERNET | {"CHANNELS_LOG2": channels_log2}
+    assert simulate("shotline_card_ethernet", "cases_card_ethernet", parameters=parameters) == 4
+
+
+def test_card_with_a_mac_has_no_undefined_output(simulate):
+    only = ["registers_of_both_blocks_are_in_the_bar", "a_channel_is_stopped_while_its_frames_come"]
+    options = {"parameters": ETHERNET, "simulator": "icarus", "only": only}
+    assert simulate("shotline_card_ethernet", "cases_card_ethernet", **options) == 2
