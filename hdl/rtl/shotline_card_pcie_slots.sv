@@ -135,6 +135,10 @@ module shotline_card_pcie_slots #(
     in_slot_0: assert property (@(posedge clk) disable iff (rst) s_slot_valid == 2'b10 |-> interrupt);
 `endif
     wire unused = &{s_slot_address[66:64], s_slot_address[2:0], 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_pcie_slots_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire
