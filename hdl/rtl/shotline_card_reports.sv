@@ -65,12 +65,13 @@ module shotline_card_reports #(
     );
 
     // Running channels, and those that were started since they were looked at: what is known of them is of the run before.
+    // A channel that is started in the clock of its look is taken as started by that look.
     logic [(1<<CHANNELS_LOG2)-1:0] running, starts;
     logic fresh, hold;
     logic [15:0] used;
     always_ff @(posedge clk) begin
-        if (!hold) starts[scan] <= 1'b0;
         if (started) starts[changed_channel] <= 1'b1;
+        if (!hold) starts[scan] <= 1'b0;
         if (rst) running <= '0;
         else if (started || stopped) running[changed_channel] <= started;
     end
@@ -80,7 +81,7 @@ module shotline_card_reports #(
             record     <= record_found;
             limits     <= limits_found;
             moderation <= moderation_found;
-            fresh      <= starts[scan];
+            fresh      <= starts[scan] || (started && changed_channel == scan);
             used       <= head;
         end
         if (rst) scan <= '0;
