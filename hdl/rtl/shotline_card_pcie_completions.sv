@@ -78,6 +78,10 @@ module shotline_card_pcie_completions #(
     end
 
     wire unused = &{s_axis_rc_tuser, 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_pcie_completions_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

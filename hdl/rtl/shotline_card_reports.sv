@@ -130,6 +130,10 @@ module shotline_card_reports #(
             else if (pause != '0) pause <= pause - 3'd1;
         end
     end
+
+`ifdef FORMAL
+    `include "shotline_card_reports_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

@@ -23,10 +23,14 @@ BROKEN = {
     "shotline_axil_split": ("s_axil_awvalid && s_axil_wvalid && !writing;", "s_axil_awvalid && s_axil_wvalid;"),
     # The end of a packet is kept if the packet after it is.
     "shotline_card_gate": ("if (row_first) kept <= keep;", "kept <= keep;"),
+    # What comes after an error of a completion is used.
+    "shotline_card_pcie_completions": ("skip   <= inner ? skip || lost", "skip   <= inner ? skip"),
     # A write passes before its blocks are stored.
     "shotline_card_pcie_slots": ("wire enough = (LANE_LOG2+4)'(needed) <= available;", "wire enough = 1'b1;"),
     # A completion with an error does not end its read.
     "shotline_card_reads": ("known && (s_completion_error || beats[look] == 3'd7);", "known && beats[look] == 3'd7;"),
+    # A channel that is started as its turn comes is compared with the run before.
+    "shotline_card_reports": ("starts[scan] || (started && changed_channel == scan);", "starts[scan];"),
     # Groups that software has not given are requested.
     "shotline_card_rings": (" && group != given_to;", ";"),
     # A packet of one buffer needs no descriptor.
