@@ -156,6 +156,9 @@ module shotline_card_pcie_plan #(
             lane <= on_1 ? lane : lane + 3'd4;
         end
 
+`ifdef FORMAL
+    `include "shotline_card_pcie_plan_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire
