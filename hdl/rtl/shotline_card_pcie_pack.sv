@@ -136,6 +136,10 @@ module shotline_card_pcie_pack (
         !held && s_valid == 2'b01 |-> s_control[0][11]);
 `endif
     wire unused = &{held_control[13], s_control[1][13], control_1[0][13], control_1[1][13], 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_pcie_pack_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

@@ -25,6 +25,8 @@ BROKEN = {
     "shotline_card_gate": ("if (row_first) kept <= keep;", "kept <= keep;"),
     # What comes after an error of a completion is used.
     "shotline_card_pcie_completions": ("skip   <= inner ? skip || lost", "skip   <= inner ? skip"),
+    # The end of a TLP waits for the next while the stream runs dry.
+    "shotline_card_pcie_pack": ("(silent || !deep)", "silent"),
     # Halves that need the same lane come in one clock.
     "shotline_card_pcie_plan": ("waiting >= 3'd2 && !clash_1 &&", "waiting >= 3'd2 &&"),
     # A write passes before its blocks are stored.
