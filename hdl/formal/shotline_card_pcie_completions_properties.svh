@@ -5,7 +5,7 @@
 (* anyconst *) logic [3:0] f_index;
 
 logic f_started = 1'b0;
-// The completion in progress: beats that came, up to 255, the last of them, whether its beats are used, and what its header says.
+// The completion in progress: beats that came, up to 255, the last of them, whether they are used, an error, its header.
 logic [7:0] f_beats;
 logic [511:0] f_last;
 logic f_using, f_ended;

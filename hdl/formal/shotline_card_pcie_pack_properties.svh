@@ -96,7 +96,8 @@ always_ff @(posedge clk) begin
         if (push) begin
             f_mid_last <= f_mid_2;
             f_pushed   <= f_from_2 + 8'(f_count_2);
-            if (\beats.f_in == \beats.f_index ) {f_from, f_count, f_after, f_mid} <= {f_from_2, f_count_2, f_after_2, f_mid_2};
+            if (\beats.f_in == \beats.f_index )
+                {f_from, f_count, f_after, f_mid} <= {f_from_2, f_count_2, f_after_2, f_mid_2};
         end
     end
 end

@@ -1,6 +1,9 @@
 // Properties of shotline_card_reports: of one arbitrary channel, that the solver chooses, each visit makes a report or an
 // interrupt exactly if it is due, and nothing that is due is forgotten; a report is offered until it is taken or the
 // channel stops; a stopped channel has no report; an interrupt comes with a report or after one.
+//
+// Times are modulo 65536 units, as in the module: what is due is judged in each clock of a visit, so a visit that comes
+// when the time has wrapped finds nothing due.
 
 (* anyconst *) logic [CHANNELS_LOG2-1:0] f_channel;
 
