@@ -179,6 +179,38 @@ def test_each_length_has_the_rate_of_the_line():
     assert "100.0 of 100 Gbit/s" in table and "8855 40 40 100.0 1.0000" in " ".join(table.split())
 
 
+def test_frames_pass_the_bus_side_and_its_link_whole(tmp_path, capture):
+    out = tmp_path / "out"
+    flags = ["--pcie", "3x16", "--channels", 5, "--header-split", 64, "--buffer", 512]
+    report = run("emulate", "card", "--pcap", capture, *flags, "--out", out, "--json").succeeded()
+    check_balanced(report)
+    assert report["received"] == check_channels(capture, out, 5) == 400
+    assert report["link"] == {"generation": 3, "lanes": 16, "max_payload_bytes": 256}
+
+
+def test_a_narrow_link_limits_the_card_and_drops_are_counted():
+    report = run("emulate", "card", "--pcie", "3x8", "--mix", "1518:1", "--packets", 3000, "--json").succeeded()
+    check_balanced(report)
+    # The link carries 57.6 Gbit/s, and the buffers hold the first frames.
+    assert 55 < report["throughput_gbps"] < 70 and set(report["dropped"]) == {"overflow"}
+    message = run("emulate", "card", "--pcie", "3x7").stderr
+    assert "generation 3 to 5" in message and "3x7" in message
+
+
+def test_two_modules_share_the_frames_of_two_wires(tmp_path, capture):
+    out = tmp_path / "out"
+    flags = ["--modules", 2, "--channels", 3, "--out", out]
+    report = run("emulate", "card", "--pcap", capture, *flags, "--json").succeeded()
+    check_balanced(report)
+    assert (report["line_gbps"], report["throughput_gbps"], report["received"]) == (200, 200, 400)
+    files = [frames_of(file, RawPcapNgReader) for file in sorted(out.iterdir())]
+    assert len(files) == 6 and list(map(len, files)) == [channel["packets"] for channel in report["channels"]]
+    for number, frames in enumerate(files):
+        assert all(channel_of(frame, 3) == number % 3 for frame in frames), number
+    sent = sorted(frame.ljust(SHORTEST, b"\0") for frame in frames_of(capture))
+    assert sorted(frame for frames in files for frame in frames) == sent
+
+
 def test_giant_frames_of_a_capture_are_counted(tmp_path):
     path = tmp_path / "giant.pcap"
     wrpcap(str(path), [Ether(type=0x88B5) / Raw(bytes(length)) for length in (9198, 9199, 20000, 10)])

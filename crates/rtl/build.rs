@@ -51,6 +51,11 @@ mod model {
                     parameters: &[("CHANNELS_LOG2", 8), ("TABLE_LOG2", 10)],
                 },
                 Top { class: "Vcard_pcie", module: "shotline_card", parameters: &[("CHANNELS_LOG2", 8)] },
+                Top {
+                    class: "Vcard_ethernet",
+                    module: "shotline_card_ethernet",
+                    parameters: &[("CHANNELS_LOG2", 8), ("TABLE_LOG2", 10)],
+                },
             ],
             sources: &["card/shim.cpp"],
         },

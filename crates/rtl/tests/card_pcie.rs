@@ -32,7 +32,7 @@ fn the_link_and_its_stream_limit_the_card_and_nothing_else() -> Result {
 }
 
 #[test]
-fn channels_behind_a_link_balance_under_load_starts_stops_and_faults() -> Result {
+fn channels_behind_a_link_balance_under_load_and_faults() -> Result {
     let mut sum = soak::Summary::default();
     for seed in seeds(0..2) {
         sum += soak::run_behind(&Link::default(), seed, 60_000)?;

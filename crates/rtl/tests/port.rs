@@ -1,12 +1,21 @@
 //! Tests of the model of the packet card with its distributor. Each frame is compared in memory by the model's MAC.
 
+use shotline_plan::pcie::Link;
 use shotline_random::SplitMix64;
 use shotline_rtl::card::{Receiver, Setup};
 
 type Result = std::result::Result<(), String>;
 
-const SETUP: Setup =
-    Setup { gbps: 100.0, channels: 5, buffer: 2048, header: 0, max_length: 9216, start_ns: 1 << 60, seed: 1 };
+const SETUP: Setup = Setup {
+    gbps: 100.0,
+    channels: 5,
+    buffer: 2048,
+    header: 0,
+    max_length: 9216,
+    start_ns: 1 << 60,
+    link: None,
+    seed: 1,
+};
 
 /// Returns a frame with an IPv4 header and random addresses.
 fn frame(length: usize, random: &mut SplitMix64) -> Vec<u8> {
@@ -20,8 +29,11 @@ fn frame(length: usize, random: &mut SplitMix64) -> Vec<u8> {
 
 #[test]
 fn frames_of_all_lengths_arrive_at_line_rate() -> Result {
-    for (channels, buffer, header) in [(5, 2048, 0), (1, 2048, 0), (16, 256, 64)] {
-        let mut receiver = Receiver::new(&Setup { channels, buffer, header, ..SETUP })?;
+    let link = Some(Link::default());
+    for (channels, buffer, header, link) in
+        [(5, 2048, 0, None), (1, 2048, 0, None), (16, 256, 64, None), (5, 2048, 0, link), (16, 256, 64, link)]
+    {
+        let mut receiver = Receiver::new(&Setup { channels, buffer, header, link, ..SETUP })?;
         let mut random = SplitMix64::new(1);
         let lengths = (0..600).map(|n| 64 + n % 70).chain((0..40).map(|n| 64 + n * 97 % 1500)).chain([9000, 9216]);
         let mut sent = Vec::new();

@@ -23,6 +23,15 @@ impl Generation {
         }
     }
 
+    /// Returns the number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Three => 3,
+            Self::Four => 4,
+            Self::Five => 5,
+        }
+    }
+
     /// Returns the rate of a lane in GT/s.
     pub fn lane_gt_per_s(self) -> u32 {
         match self {

@@ -1,6 +1,5 @@
 //! Register accesses of a channel's software.
 
-use super::block::Block;
 use super::descriptors::{Cause, Defect, Settings};
 use super::model::Card;
 use super::packet::Tally;
@@ -218,8 +217,7 @@ impl<S: Source> Card<S> {
         let mut progress = (self.clock(), self.feeder.words());
         while quiet < 500 {
             self.tick()?;
-            let is_busy = self.host.is_busy() || self.block.as_ref().is_some_and(Block::is_busy);
-            let is_idle = self.feeder.is_empty() && !is_busy;
+            let is_idle = self.feeder.is_empty() && !self.is_busy();
             quiet = if is_idle { quiet + 1 } else { 0 };
             if progress.1 != self.feeder.words() {
                 progress = (self.clock(), self.feeder.words());

@@ -255,6 +255,11 @@ impl<S: Source> Card<S> {
         Ok(answer)
     }
 
+    /// Returns `true` if requests, completions, writes or notices are on their way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.host.is_busy() || self.block.as_ref().is_some_and(Block::is_busy)
+    }
+
     fn check(&mut self, event: Event) -> Result<(), String> {
         self.channels[event.channel()].check(event, &self.host.memory, &mut self.feeder)
     }

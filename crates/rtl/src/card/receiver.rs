@@ -7,6 +7,7 @@ use super::model::{Card, Size};
 use super::source::Source as _;
 use super::sys::{Model, Top};
 use crate::registers::card_distributor as register;
+use shotline_plan::pcie::Link;
 
 /// Key of the Toeplitz hash: that of Microsoft's verification suite for receive side scaling.
 pub const KEY: [u8; 40] = [
@@ -47,6 +48,9 @@ pub struct Setup {
     pub max_length: u16,
     /// TAI time at the first frame.
     pub start_ns: u64,
+    /// The PCIe link that the card is behind with its bus side, with at least 128 bytes of payload; `None`: a bus that is
+    /// always ready at the DMA module.
+    pub link: Option<Link>,
     /// Seed of all random values.
     pub seed: u64,
 }
@@ -73,7 +77,7 @@ impl Distributed {
 }
 
 /// Counters of a card in the end.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Frames that came over the wire.
     pub frames: u64,
@@ -81,6 +85,16 @@ pub struct Outcome {
     pub distributed: Distributed,
     /// Packets of the delivered ones, by channel.
     pub channels: Vec<Counters>,
+}
+
+impl std::ops::AddAssign for Distributed {
+    fn add_assign(&mut self, other: Self) {
+        self.delivered += other.delivered;
+        self.error += other.error;
+        self.runt += other.runt;
+        self.giant += other.giant;
+        self.overflow += other.overflow;
+    }
 }
 
 /// A card under test with its software: it gives back all buffers as soon as it sees in a report that they were used.
@@ -101,9 +115,15 @@ impl Receiver {
     /// At the first violation.
     pub fn new(setup: &Setup) -> Result<Self, String> {
         let frames = Frames::new(setup.gbps, setup.channels);
-        let model = Model::new(Top::Port, setup.seed);
-        let mut card = Card::around(model, Size::Full, frames, setup.seed);
+        let top = if setup.link.is_some() { Top::Ethernet } else { Top::Port };
+        let mut card = Card::around(Model::new(top, setup.seed), Size::Full, frames, setup.seed);
+        if let Some(link) = &setup.link {
+            card.attach(link);
+        }
         card.wait_until_ready()?;
+        if let Some(link) = &setup.link {
+            card.set_max_write((link.max_payload / 128).max(1).ilog2())?;
+        }
         for (&address, bytes) in register::KEY.iter().zip(KEY.chunks_exact(4)) {
             card.write(address, bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))?;
         }
@@ -174,6 +194,11 @@ impl Receiver {
         Ok(())
     }
 
+    /// Returns the time since the first frame at which the wire is free after all frames.
+    pub fn free_ns(&self) -> u64 {
+        self.card.feeder.free_fs().saturating_sub(self.origin_fs) / NS + self.skipped_ns
+    }
+
     /// Returns the simulated time since the first frame.
     fn elapsed_ns(&self) -> u64 {
         (self.card.clock() * CLOCK_FS - self.origin_fs) / NS
@@ -200,7 +225,7 @@ impl Receiver {
         let mut quiet = 0;
         while quiet < QUIET {
             self.tick()?;
-            quiet = if self.card.host.is_busy() { 0 } else { quiet + 1 };
+            quiet = if self.card.is_busy() { 0 } else { quiet + 1 };
         }
         self.run(256 * (2 + u64::from(REPORT_TIME)))
     }

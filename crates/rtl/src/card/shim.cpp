@@ -1,6 +1,7 @@
 // C interface of the packet card's models: one clock a call.
 #include "../runtime.h"
 #include "Vcard.h"
+#include "Vcard_ethernet.h"
 #include "Vcard_pcie.h"
 #include "Vcard_port.h"
 #include "Vcard_small.h"
@@ -74,16 +75,18 @@ namespace {
 
 template <typename Top>
 struct Simulation : Card {
-    // The module with frames in the clock of the MAC instead of packets.
     static constexpr bool is_port = std::is_same_v<Top, Vcard_port>;
-    // The module with streams of the integrated block for PCIe instead of ports for writes, reads and registers.
-    static constexpr bool is_pcie = std::is_same_v<Top, Vcard_pcie>;
+    static constexpr bool is_ethernet = std::is_same_v<Top, Vcard_ethernet>;
+    // Modules with frames in the clock of the MAC instead of packets.
+    static constexpr bool has_mac = is_port || is_ethernet;
+    // Modules with streams of the integrated block for PCIe instead of ports for writes, reads and registers.
+    static constexpr bool has_pcie = is_ethernet || std::is_same_v<Top, Vcard_pcie>;
 
     VerilatedContext context;
     Top top;
 
     explicit Simulation(uint64_t seed) : top{randomized(context, seed)} {
-        if constexpr (is_pcie) {
+        if constexpr (has_pcie) {
             top.window_base = WINDOW_BASE;
             top.window_mask = WINDOW_MASK;
             top.m_axis_cc_tready = 1;
@@ -104,7 +107,7 @@ struct Simulation : Card {
         for (int clock = 0; clock < 8; clock++) tick_all(reset);
         // Its reset ends some clocks later.
         reset.reset = 0;
-        for (int clock = 0; (is_port || is_pcie) && clock < 8; clock++) tick_all(reset);
+        for (int clock = 0; (has_mac || has_pcie) && clock < 8; clock++) tick_all(reset);
         shotline_rtl_failed = 0;  // those before the reset, with random registers, do not count
     }
 
@@ -119,7 +122,7 @@ struct Simulation : Card {
         set(inputs);
         top.clk = 0;
         top.eval();
-        if constexpr (is_port)
+        if constexpr (has_mac)
             for (int clock = 0; clock < inputs.mac_clocks; clock++) tick_mac(inputs.mac[clock]);
         get(outputs);
         top.clk = 1;
@@ -139,7 +142,7 @@ struct Simulation : Card {
     }
 
     void tick_pcie(const PcieInputs& inputs, PcieOutputs& outputs) override {
-        if constexpr (is_pcie) {
+        if constexpr (has_pcie) {
             top.m_axis_rq_tready = inputs.rq_ready;
             top.s_axis_rc_tvalid = inputs.rc_valid;
             top.s_axis_rc_tlast = inputs.rc_last;
@@ -164,12 +167,11 @@ struct Simulation : Card {
     }
 
     void set(const Inputs& inputs) {
-        if constexpr (!is_pcie) set_bus(inputs);
-        if constexpr (is_pcie) top.pcie_rst = inputs.reset;
-        if constexpr (is_port) {
-            top.async_rst = inputs.reset;
-        } else {
-            top.rst = inputs.reset;
+        if constexpr (!has_pcie) set_bus(inputs);
+        if constexpr (has_pcie) top.pcie_rst = inputs.reset;
+        if constexpr (is_port) top.async_rst = inputs.reset;
+        if constexpr (!is_port) top.rst = inputs.reset;
+        if constexpr (!has_mac) {
             top.s_valid = inputs.valid;
             std::memcpy(&top.s_data, inputs.data, sizeof inputs.data);
             top.s_first = inputs.first;
@@ -199,8 +201,8 @@ struct Simulation : Card {
     }
 
     void get(Outputs& outputs) {
-        if constexpr (!is_pcie) get_bus(outputs);
-        if constexpr (!is_port) outputs.ready = top.s_ready;
+        if constexpr (!has_pcie) get_bus(outputs);
+        if constexpr (!has_mac) outputs.ready = top.s_ready;
     }
 
     void get_bus(Outputs& outputs) {
@@ -235,7 +237,8 @@ Card* shotline_card_new(int top, uint64_t seed) {
     if (top == 0) return new Simulation<Vcard>(seed);
     if (top == 1) return new Simulation<Vcard_small>(seed);
     if (top == 2) return new Simulation<Vcard_port>(seed);
-    return new Simulation<Vcard_pcie>(seed);
+    if (top == 3) return new Simulation<Vcard_pcie>(seed);
+    return new Simulation<Vcard_ethernet>(seed);
 }
 
 void shotline_card_free(Card* card) { delete card; }

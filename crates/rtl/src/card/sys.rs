@@ -16,6 +16,8 @@ pub enum Top {
     Port = 2,
     /// `shotline_card` with 256 channels.
     Pcie = 3,
+    /// `shotline_card_ethernet` with 256 channels.
+    Ethernet = 4,
 }
 
 /// Inputs of the module in one clock of the MAC, in the layout of the shim.

@@ -1,6 +1,8 @@
 //! Arguments of `shotline emulate card`.
 
-use super::values::{self, Lengths, Mix};
+use super::values::{self, Lengths, Mix, Slot};
+#[cfg(feature = "rtl")]
+use shotline_plan::pcie::Link;
 use std::path::PathBuf;
 
 /// Examples that are shown below the options.
@@ -11,7 +13,9 @@ Examples:
   shotline emulate card --pcap capture.pcap --times --out run     the same by the times of the capture
   shotline emulate card --lengths 64..1526 --packets 200          the throughput of each length
   shotline emulate card --mix 64:60,1518:40 --channels 256 --header-split 64
-  shotline emulate card --rate 200 --json                         twice the rate that the card is made for";
+  shotline emulate card --pcie 3x16 --lengths 64..128             behind a PCIe link of generation 3 with 16 lanes
+  shotline emulate card --modules 2                               two modules, each with a wire of its own: 200 Gbit/s
+  shotline emulate card --rate 200 --json                         twice the rate that a module is made for";
 
 /// Settings of the simulated card.
 #[derive(clap::Args)]
@@ -36,10 +40,21 @@ pub struct Card {
     #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Frames",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(super) packets: u64,
-    /// Rate of the wire in Gbit/s, 1 to 200; the card is made for 100
+    /// Rate of each wire in Gbit/s, 1 to 200; a module is made for 100
     #[arg(long, value_name = "GBPS", default_value_t = 100.0, value_parser = values::rate, help_heading = "Frames")]
     pub(super) rate: f64,
-    /// Channels that receive packets, by the Toeplitz hash of addresses and ports
+    /// Modules, each with a wire, a bus and channels of its own; a frame goes to the wire that is free first
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
+    pub(super) modules: u16,
+    /// PCIe generation and lanes of each module, such as 3x16 or 4x8: the bus side of the card is simulated, too, and the
+    /// link limits it. Without it the bus is always ready
+    #[arg(long, value_name = "GENxLANES", help_heading = "Bus")]
+    pcie: Option<Slot>,
+    /// Maximum payload of a write in bytes
+    #[arg(long, value_name = "BYTES", default_value = "256", requires = "pcie", help_heading = "Bus",
+          value_parser = ["128", "256", "512", "1024"])]
+    payload: String,
+    /// Channels of a module that receive packets, by the Toeplitz hash of addresses and ports
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) channels: u16,
     /// Bytes of a buffer in host memory, a multiple of 8
@@ -57,4 +72,18 @@ pub struct Card {
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[cfg(feature = "rtl")]
+impl Card {
+    /// Returns the link of each module.
+    pub(super) fn link(&self) -> Option<Link> {
+        let Slot { generation, lanes } = self.pcie?;
+        Some(Link { generation, lanes, max_payload: self.payload.parse().ok()?, ..Link::default() })
+    }
+
+    /// Returns the rate of all wires.
+    pub(super) fn line_gbps(&self) -> f64 {
+        self.rate * f64::from(self.modules)
+    }
 }

@@ -4,6 +4,8 @@ mod args;
 #[cfg(feature = "rtl")]
 mod frames;
 #[cfg(feature = "rtl")]
+mod modules;
+#[cfg(feature = "rtl")]
 mod report;
 #[cfg(feature = "rtl")]
 mod run;

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::output::{ByCause, CpuTime, Report, columns, print_table};
 use serde::Serialize;
+use shotline_plan::pcie::Link;
 use shotline_rtl::card::{Counters, Distributed, Outcome, Tally};
 
 /// Packets and bytes of a channel, with the card's header of 16 bytes.
@@ -27,10 +28,22 @@ pub struct LengthReport {
     pub throughput_gbps: f64,
 }
 
+/// A PCIe link.
+#[derive(Serialize)]
+struct LinkReport {
+    generation: u8,
+    lanes: u32,
+    max_payload_bytes: u32,
+}
+
 /// The JSON object.
 #[derive(Serialize)]
 pub struct CardReport {
+    /// Rate of all wires.
     line_gbps: f64,
+    /// The link of each module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<LinkReport>,
     /// Rate of the line by the share of received frames (formula 1 of Kubálek).
     throughput_gbps: f64,
     arrived: u64,
@@ -79,8 +92,10 @@ impl ChannelReport {
 
 /// What a report needs besides the counters.
 pub struct Facts {
-    /// Rate of the wire.
+    /// Rate of all wires.
     pub line_gbps: f64,
+    /// The link of each module.
+    pub link: Option<Link>,
     /// Frames that the capture truncated.
     pub truncated: u64,
     /// Frames of each length.
@@ -107,6 +122,11 @@ impl CardReport {
         let received = channels.iter().map(|channel| channel.packets).sum();
         Self {
             line_gbps: facts.line_gbps,
+            link: facts.link.map(|Link { generation, lanes, max_payload, .. }| LinkReport {
+                generation: generation.number(),
+                lanes,
+                max_payload_bytes: max_payload,
+            }),
             throughput_gbps: throughput(facts.line_gbps, received, outcome.frames),
             arrived: outcome.frames,
             received,
@@ -134,6 +154,9 @@ impl Report for CardReport {
             rows.push(("truncated by the capture".into(), self.truncated.to_string()));
         }
         rows.push(("throughput".into(), format!("{:.1} of {} Gbit/s", self.throughput_gbps, self.line_gbps)));
+        if let Some(LinkReport { generation, lanes, max_payload_bytes }) = &self.link {
+            rows.push(("link".into(), format!("PCIe gen {generation} x{lanes}, {max_payload_bytes} bytes")));
+        }
         rows.push(("simulated".into(), format!("{} clocks, {:.1} us", self.clocks, self.simulated_s * 1e6)));
         print_table(&rows);
         if !self.lengths.is_empty() {

@@ -2,11 +2,11 @@
 
 use super::args::Card;
 use super::frames::{Frames, Generator, Sent};
+use super::modules::Modules;
 use super::report::{CardReport, Facts, LengthReport, throughput};
 use crate::output::print_report;
 use crate::progress::Progress;
 use crate::{Result, signals};
-use shotline_rtl::card::{Receiver, Setup};
 use shotline_store::pcapng::{Interface, Writer};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -21,18 +21,10 @@ const MAX_LENGTH: u16 = 9216;
 pub(super) fn run(args: &Card) -> Result {
     let frames = Frames::of(args)?;
     let start_ns = if let Frames::Captured(captured) = &frames { captured.start_ns } else { 0 };
-    let setup = Setup {
-        gbps: args.rate,
-        channels: args.channels.into(),
-        buffer: args.buffer,
-        header: args.header_split,
-        max_length: MAX_LENGTH,
-        start_ns,
-        seed: args.seed,
-    };
-    let files = args.out.as_deref().map(|folder| Files::create(folder, args.channels)).transpose()?;
+    let files = args.out.as_deref().map(|folder| Files::create(folder, args)).transpose()?;
     let mut run = Run {
-        receiver: Receiver::new(&setup).map_err(broken)?,
+        modules: Modules::new(args, start_ns, MAX_LENGTH).map_err(broken)?,
+        line_gbps: args.line_gbps(),
         files,
         progress: Progress::new("frames"),
         all: frames.count(args.packets),
@@ -60,18 +52,19 @@ pub(super) fn run(args: &Card) -> Result {
         }
         Frames::Mix(shares) => run.generate(args.packets, Generator::new(args.seed, shares))?,
     }
-    let outcome = run.receiver.finish().map_err(broken)?;
+    let outcome = run.modules.finish().map_err(broken)?;
     run.take()?;
     if let Some(files) = &mut run.files {
         files.finish()?;
     }
     let facts = Facts {
-        line_gbps: args.rate,
+        line_gbps: run.line_gbps,
+        link: args.link(),
         truncated,
         lengths,
-        table_entries: run.receiver.entries(),
-        clocks: run.receiver.clocks(),
-        simulated_s: run.receiver.seconds(),
+        table_entries: run.modules.entries(),
+        clocks: run.modules.clocks(),
+        simulated_s: run.modules.seconds(),
     };
     drop(run);
     print_report(args.json, &CardReport::of(&outcome, facts))
@@ -83,7 +76,8 @@ fn broken(error: String) -> String {
 
 /// The card under load.
 struct Run {
-    receiver: Receiver,
+    modules: Modules,
+    line_gbps: f64,
     files: Option<Files>,
     progress: Progress,
     all: u64,
@@ -98,7 +92,7 @@ impl Run {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.receiver.send(frame.bytes, frame.at_ns).map_err(broken)?;
+        self.modules.send(frame.bytes, frame.at_ns).map_err(broken)?;
         self.sent += 1;
         if self.sent.is_multiple_of(64) {
             self.progress.update(self.sent, self.all);
@@ -115,15 +109,15 @@ impl Run {
     fn length(&mut self, length: u16, args: &Card) -> Result<LengthReport> {
         let (sent, received) = (self.sent, self.received);
         self.generate(args.packets, Generator::new(args.seed ^ u64::from(length) << 32, vec![(length, 1)]))?;
-        self.receiver.settle().map_err(broken)?;
+        self.modules.settle().map_err(broken)?;
         self.take()?;
         let (arrived, received) = (self.sent - sent, self.received - received);
-        Ok(LengthReport { length, arrived, received, throughput_gbps: throughput(args.rate, received, arrived) })
+        Ok(LengthReport { length, arrived, received, throughput_gbps: throughput(self.line_gbps, received, arrived) })
     }
 
     /// Takes the frames that were found in memory.
     fn take(&mut self) -> Result {
-        for found in self.receiver.found() {
+        for found in self.modules.found() {
             self.received += 1;
             if let Some(files) = &mut self.files {
                 files.write(found.channel, found.time_ns, &found.frame)?;
@@ -137,7 +131,8 @@ impl Run {
 struct Files(Vec<(PathBuf, Writer<File>)>);
 
 impl Files {
-    fn create(folder: &Path, channels: u16) -> Result<Self> {
+    fn create(folder: &Path, args: &Card) -> Result<Self> {
+        let module = if args.link().is_some() { "shotline_card_ethernet" } else { "shotline_card_port" };
         std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
         let create = |channel| {
             let path = folder.join(format!("channel-{channel:03}.pcapng"));
@@ -150,13 +145,13 @@ impl Files {
             let mut writer = Writer::new(file, concat!("shotline ", env!("CARGO_PKG_VERSION")), comment)?;
             writer.interface(&Interface {
                 name: format!("channel {channel}"),
-                description: "shotline_card_port, simulated".into(),
+                description: format!("{module}, simulated"),
                 hardware: "none".into(),
                 ..Interface::default()
             })?;
             Ok((path, writer))
         };
-        Ok(Self((0..channels).map(create).collect::<Result<_>>()?))
+        Ok(Self((0..args.modules * args.channels).map(create).collect::<Result<_>>()?))
     }
 
     fn write(&mut self, channel: usize, time_ns: u64, frame: &[u8]) -> Result {
