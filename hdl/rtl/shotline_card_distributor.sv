@@ -80,10 +80,13 @@ module shotline_card_distributor #(
     logic [63:0] in_time;
     logic next_first;
     logic [6:0] bytes;
-    // `tkeep` is contiguous from lane 0.
+    // The number of ones of `tkeep`, which is contiguous from lane 0. A number has bit i if the ones end in the upper half
+    // of a group of 2^(i+1) lanes.
     always_comb begin
-        bytes = 7'd0;
-        for (int i = 0; i < 64; i++) if (s_axis_tkeep[i]) bytes = 7'(i + 1);
+        bytes = {s_axis_tkeep[63], 6'd0};
+        for (int i = 0; i < 6; i++)
+            for (int lane = 1 << i; lane < 64; lane += 2 << i)
+                bytes[i] = bytes[i] | (s_axis_tkeep[lane - 1] & ~s_axis_tkeep[lane + (1 << i) - 1]);
     end
     always_ff @(posedge clk) begin
         in_data  <= s_axis_tdata;
@@ -123,7 +126,8 @@ module shotline_card_distributor #(
         .word_valid, .word_ready, .word_data,
         .m_valid, .m_ready, .m_data, .m_first, .m_first_block, .m_length, .m_channel);
 
-    wire delivered = m_valid && m_ready && m_first;
+    logic delivered;
+    always_ff @(posedge clk) delivered <= m_valid && m_ready && m_first;
     shotline_counter48 counter_delivered (.clk, .clear(rst), .add({6'd0, delivered}), .value(count_delivered));
     shotline_counter48 counter_error (.clk, .clear(rst), .add({6'd0, dropped[0]}), .value(count_error));
     shotline_counter48 counter_runt (.clk, .clear(rst), .add({6'd0, dropped[1]}), .value(count_runt));

@@ -29,7 +29,7 @@ module shotline_card_frames #(
     input  wire                     in_error,  // with in_last
     input  wire [63:0]              in_time,   // with in_first
 
-    // Result of the classifier, valid seven clocks after in_last.
+    // Result of the classifier, valid nine clocks after in_last.
     input  wire [3:0]               class_flags,
     input  wire [31:0]              class_hash,
     input  wire [CHANNELS_LOG2-1:0] class_channel,
@@ -61,7 +61,7 @@ module shotline_card_frames #(
     localparam logic [P-1:0] FULL = {1'b1, {BUFFER_LOG2{1'b0}}};
     localparam logic [P-1:0] ONE = {{P - 1{1'b0}}, 1'b1};
     localparam logic [14:0] LONGEST = 15'd16371;
-    localparam int DELAY = 6;  // clocks from the decision on a frame to the result of the classifier
+    localparam int DELAY = 7;  // clocks from the decision on a frame to the result of the classifier
     localparam int META = CHANNELS_LOG2 + 114;
 
     // Stage 1: the length so far. `words` stops at 256, which is longer than any limit.
@@ -87,49 +87,64 @@ module shotline_card_frames #(
         limit   <= {1'b0, max_length} > LONGEST ? LONGEST : {1'b0, max_length};
     end
 
-    // Stage 2: store the word, decide on the frame.
+    // Stage 2: what is wrong with the frame, except that it has no space.
+    logic valid_2, first_2, last_2, fcs_only_2;
+    logic [511:0] data_2;
+    logic [63:0] time_2;
+    logic [13:0] length_2;  // without FCS
+    logic [2:0] bad_2;      // causes of a drop: error, runt, giant
+    wire runt  = length_1 < 15'd64;
+    wire giant = length_1 > limit;
+    always_ff @(posedge clk) begin
+        data_2     <= data_1;
+        first_2    <= first_1;
+        last_2     <= last_1;
+        fcs_only_2 <= fcs_only_1;
+        time_2     <= time_1;
+        length_2   <= length_1[13:0] - 14'd4;
+        bad_2      <= {giant && !runt && !error_1, runt && !error_1, error_1};
+        valid_2    <= valid_1 && !rst;
+    end
+
+    // Stage 3: store the word, decide on the frame.
     logic [511:0] memory[2**BUFFER_LOG2];
     logic [P-1:0] write_pointer;  // of the frame that comes in
     logic [P-1:0] end_pointer;    // end of the last good frame
     logic [P-1:0] read_pointer;
     logic lost;                   // a word of this frame had no space
 
-    wire full     = write_pointer - read_pointer == FULL;
-    wire lost_now = (lost && !first_1) || (full && !fcs_only_1);
-    wire store    = valid_1 && !fcs_only_1 && !lost_now;
-    wire ends     = valid_1 && last_1;
-    wire runt     = length_1 < 15'd64;
-    wire giant    = length_1 > limit;
-    wire good     = ends && !error_1 && !runt && !giant && !lost_now;
-    wire [P-1:0] written = write_pointer + (store ? ONE : '0);
+    wire full     = write_pointer == (read_pointer ^ FULL);
+    wire lost_now = (lost && !first_2) || (full && !fcs_only_2);
+    wire store    = valid_2 && !fcs_only_2 && !lost_now;
+    wire ends     = valid_2 && last_2;
+    wire good     = ends && bad_2 == 3'd0 && !lost_now;
+    wire [P-1:0] written = store ? write_pointer + ONE : write_pointer;
 
-    assign dropped[0] = ends && error_1;
-    assign dropped[1] = ends && !error_1 && runt;
-    assign dropped[2] = ends && !error_1 && !runt && giant;
-    assign dropped[3] = ends && !error_1 && !runt && !giant && lost_now;
+    always_ff @(posedge clk) if (store) memory[write_pointer[BUFFER_LOG2-1:0]] <= data_2;
 
-    always_ff @(posedge clk) if (store) memory[write_pointer[BUFFER_LOG2-1:0]] <= data_1;
-
+    logic [3:0] dropped_3;
     always_ff @(posedge clk) begin
         if (rst) begin
             write_pointer <= '0;
             end_pointer   <= '0;
             lost          <= 1'b0;
+            dropped_3     <= '0;
         end else begin
-            if (valid_1) lost <= lost_now;
+            if (valid_2) lost <= lost_now;
             write_pointer <= ends && !good ? end_pointer : written;
             if (good) end_pointer <= written;
+            dropped_3 <= ends ? {bad_2 == 3'd0 && lost_now, bad_2} : 4'd0;
         end
     end
+    assign dropped = dropped_3;
 
     // Metadata, when the classifier has the rest of them. A frame has at least one word, and its metadata come after its
     // words and leave with the first of them; so as many entries as words are always enough.
     logic [DELAY-1:0] waits;
     logic [DELAY*78-1:0] kept;
-    wire [13:0] length_data = length_1[13:0] - 14'd4;
     always_ff @(posedge clk) begin
         waits <= rst ? '0 : {waits[DELAY-2:0], good};
-        kept  <= {kept[(DELAY-1)*78-1:0], time_1, length_data};
+        kept  <= {kept[(DELAY-1)*78-1:0], time_2, length_2};
     end
 
     wire meta_ready;
@@ -165,6 +180,10 @@ module shotline_card_frames #(
     words_before_metadata: assert property (@(posedge clk) disable iff (rst) frame_valid |-> word_valid);
 `endif
     wire unused = &{meta_ready, meta_level, 1'b0};
+
+`ifdef FORMAL
+    `include "shotline_card_frames_properties.svh"
+`endif
 endmodule
 
 `default_nettype wire

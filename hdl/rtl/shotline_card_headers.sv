@@ -1,7 +1,8 @@
 // Parser of Ethernet frames for receive side scaling: addresses and ports of IPv4 and IPv6 behind up to two VLAN tags.
 //
 // All headers are in the first two words: those of IPv4 with all options behind two tags end at byte 22 + 60, ports at 86.
-// The result is valid two clocks after the second word of a frame, or after its only word.
+// The result is valid three clocks after the second word of a frame, or four after its only word, whose second is whatever
+// comes next: bytes after the end of a frame decide nothing.
 //
 // `out_tuple` is the data of the Toeplitz hash: source address, destination address, and the two ports of TCP and UDP,
 // zero after them; all zero if the frame is not IP. There are no ports in a fragment (only the first would have them, so
@@ -34,69 +35,87 @@ module shotline_card_headers (
         is_tag = {high, low} == VLAN || {high, low} == SERVICE_VLAN;
     endfunction
 
-    // The first word, until the second comes.
+    // The first word, its tags, and the number of whole 4-byte words behind an Ethernet header of 14 bytes, without the FCS.
     logic [511:96] head;
-    logic second;
-    always_ff @(posedge clk) if (in_valid && in_first) head <= in_data[511:96];
-    always_ff @(posedge clk)
+    logic [1:0] tags;
+    logic [4:0] head_words;
+    logic second, single;
+    wire tag_1 = is_tag(in_data[103:96], in_data[111:104]);
+    wire tag_2 = tag_1 && is_tag(in_data[135:128], in_data[143:136]);
+    wire [6:0] head_bytes = in_bytes - 7'd18;
+    always_ff @(posedge clk) if (in_valid && in_first) begin
+        head       <= in_data[511:96];
+        tags       <= {tag_2, tag_1 && !tag_2};
+        head_words <= in_bytes < 7'd18 ? 5'd0 : head_bytes[6:2];
+    end
+    always_ff @(posedge clk) begin
+        single <= in_valid && in_first && in_last && !rst;
         if (rst) second <= 1'b0;
         else if (in_valid) second <= in_first && !in_last;
-
-    // Bytes 12 to 85 of the frame; those after the end of a frame are excluded by `available`.
-    wire [591:0] window = in_first ? {176'd0, in_data[511:96]} : {in_data[175:0], head};
-    // Bytes of the frame in the window and before it, without the FCS. With more than two words the FCS may begin in the
-    // second, so it is not counted either.
-    wire [6:0] available = !in_first ? (in_last ? in_bytes + 7'd60 : 7'd124) : in_bytes > 7'd4 ? in_bytes - 7'd4 : 7'd0;
-    wire tag_1 = is_tag(window[7:0], window[15:8]);
-    wire tag_2 = tag_1 && is_tag(window[39:32], window[47:40]);
-
-    // Stage 1: from the EtherType before the IP header.
-    logic valid_1, tagged_1;
-    logic [527:0] packet_1;
-    logic [6:0] available_1;
-    always_ff @(posedge clk) begin
-        valid_1     <= in_valid && !rst && (second || (in_first && in_last));
-        tagged_1    <= tag_1;
-        packet_1    <= tag_2 ? window[591:64] : tag_1 ? window[559:32] : window[527:0];
-        // Bytes of the IP packet; a frame that ends in its Ethernet header has none.
-        available_1 <= available < 7'd22 ? 7'd0 : available - (tag_2 ? 7'd22 : tag_1 ? 7'd18 : 7'd14);
     end
 
+    // Stage 1: from the EtherType before the IP header, in bytes 12 to 85 of the frame. With more than two words the FCS
+    // may begin in the second, so it is not counted either.
+    wire [591:0] window = {in_data[175:0], head};
+    wire [6:0] second_bytes = in_last ? in_bytes + 7'd46 : 7'd110;
+    logic valid_1;
+    logic [1:0] tags_1;
+    logic [527:0] packet_1;
+    logic [4:0] words_1;
+    always_ff @(posedge clk) begin
+        valid_1  <= single || (in_valid && second && !rst);
+        tags_1   <= tags;
+        packet_1 <= tags[1] ? window[591:64] : tags[0] ? window[559:32] : window[527:0];
+        words_1  <= single ? head_words : second_bytes[6:2];
+    end
+
+    // Stage 2: what the headers are. If a packet is IP then bit 5 tells its version.
     wire [15:0] ethertype = {packet_1[7:0], packet_1[15:8]};
     wire [511:0] ip = packet_1[527:16];
     wire [3:0] ip_words = ip[3:0];
-    wire v4 = ethertype == 16'h0800 && ip[7:4] == 4'd4 && ip_words >= 4'd5 && available_1 >= 7'd20;
-    wire v6 = ethertype == 16'h86DD && ip[7:4] == 4'd6 && available_1 >= 7'd40;
-    wire [7:0] protocol = v4 ? ip[79:72] : ip[55:48];
+    wire is_v6 = ip[5];
+    wire [7:0] protocol = is_v6 ? ip[55:48] : ip[79:72];
     // More fragments, or an offset that is not zero.
-    wire fragment = v4 && (ip[53] || ip[52:48] != 5'd0 || ip[63:56] != 8'd0);
+    wire fragment = !is_v6 && (ip[53] || ip[52:48] != 5'd0 || ip[63:56] != 8'd0);
     // Place of the ports in units of 4 bytes.
-    wire [3:0] ports_at = v4 ? ip_words : 4'd10;
-    wire ports = (v4 || v6) && (protocol == 8'd6 || protocol == 8'd17) && !fragment
-        && available_1 >= {1'b0, ports_at, 2'd0} + 7'd4;
-    logic [31:0] port_bytes;
+    wire [3:0] ports_at = is_v6 ? 4'd10 : ip_words;
+    logic valid_2, tagged_2, v4_2, v6_2, ports_2;
+    logic [319:64] ip_2;
+    logic [31:0] port_bytes, port_bytes_2;
     always_comb begin
-        port_bytes = '0;
-        for (int i = 5; i < 16; i++) if (ports && ports_at == 4'(i)) port_bytes = ip[32*i +: 32];
+        port_bytes = ip[32*5 +: 32];
+        for (int i = 6; i < 16; i++) if (ports_at == 4'(i)) port_bytes = ip[32*i +: 32];
     end
-
-    // Stage 2: the tuple.
-    logic valid_2;
-    logic [287:0] tuple_2;
-    logic [3:0] flags_2;
     always_ff @(posedge clk) begin
-        valid_2 <= valid_1 && !rst;
-        flags_2 <= {tagged_1, ports, v6, v4};
-        if (v4) tuple_2 <= {192'd0, port_bytes, ip[159:96]};
-        else if (v6) tuple_2 <= {port_bytes, ip[319:64]};
-        else tuple_2 <= '0;
+        valid_2  <= valid_1 && !rst;
+        tagged_2 <= tags_1 != 2'd0;
+        v4_2     <= ethertype == 16'h0800 && ip[7:4] == 4'd4 && ip_words >= 4'd5 && words_1 >= 5'd5 + {3'd0, tags_1};
+        v6_2     <= ethertype == 16'h86DD && ip[7:4] == 4'd6 && words_1 >= 5'd10 + {3'd0, tags_1};
+        ports_2  <= (protocol == 8'd6 || protocol == 8'd17) && !fragment
+            && words_1 > {1'b0, ports_at} + {3'd0, tags_1};
+        ip_2         <= ip[319:64];
+        port_bytes_2 <= port_bytes;
     end
-    assign out_valid = valid_2;
-    assign out_tuple = tuple_2;
-    assign out_flags = flags_2;
 
-    // Lengths, addresses of headers and other fields that no decision needs.
-    wire unused = &{ip[47:8], ip[71:64], ip[95:80], 1'b0};
+    // Stage 3: the tuple.
+    wire has_ports = (v4_2 || v6_2) && ports_2;
+    wire [31:0] ports = has_ports ? port_bytes_2 : 32'd0;
+    logic valid_3;
+    logic [287:0] tuple_3;
+    logic [3:0] flags_3;
+    always_ff @(posedge clk) begin
+        valid_3 <= valid_2 && !rst;
+        flags_3 <= {tagged_2, has_ports, v6_2, v4_2};
+        if (v4_2) tuple_3 <= {192'd0, ports, ip_2[159:96]};
+        else if (v6_2) tuple_3 <= {ports, ip_2};
+        else tuple_3 <= '0;
+    end
+    assign out_valid = valid_3;
+    assign out_tuple = tuple_3;
+    assign out_flags = flags_3;
+
+    // Lengths and other fields that no decision needs.
+    wire unused = &{ip[47:8], head_bytes[1:0], second_bytes[1:0], 1'b0};
 endmodule
 
 `default_nettype wire

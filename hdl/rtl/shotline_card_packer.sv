@@ -1,9 +1,9 @@
 // Packed bus: header and data of each frame at the next block of 8 bytes after the end of the last packet.
 //
-// A header is two blocks, so data need only a shift by blocks. Two stages: a chunk (the header and the first word, ten
-// blocks, or a further word), then the store of blocks that are not yet sent, at most 17: fewer than eight when a word
-// leaves and none follows, and a chunk. The output is busy in each clock in which a chunk has to wait, so nothing limits
-// the rate but the eight blocks of a word.
+// A header is two blocks, so data need only a shift by blocks. Three stages: a chunk (the header and the first word, ten
+// blocks, or a further word), the chunk shifted to its place after the last one, then the store of blocks that are not yet
+// sent, at most 17. The output is busy in each clock in which a chunk has to wait, so nothing limits the rate but the eight
+// blocks of a word.
 //
 // An incomplete word leaves when no frame follows; its unused blocks are zero, as are the unused bytes of the last block
 // of a packet.
@@ -57,10 +57,10 @@ module shotline_card_packer #(
     logic [3:0] chunk_blocks;
     logic [13:0] chunk_length;
     logic [CHANNELS_LOG2-1:0] chunk_channel;
-    wire chunk_taken;
+    wire place;  // the chunk goes to stage 2
 
     wire first = !inside_frame;
-    wire load = word_valid && (inside_frame || frame_valid) && (!chunk_valid || chunk_taken);
+    wire load = word_valid && (inside_frame || frame_valid) && (!chunk_valid || place);
     wire [13:0] remaining = first ? frame_length : left;
     wire last = remaining <= 14'd64;
     wire [6:0] bytes = last ? remaining[6:0] : 7'd64;
@@ -91,12 +91,45 @@ module shotline_card_packer #(
             inside_frame <= 1'b0;
         end else begin
             if (load) chunk_valid <= 1'b1;
-            else if (chunk_taken) chunk_valid <= 1'b0;
+            else if (place) chunk_valid <= 1'b0;
             if (load) inside_frame <= !last;
         end
     end
 
-    // Stage 2: the store. Blocks from `held` on are not defined.
+    // Stage 2: the chunk in its place, which is after the chunk before it, or at block 0 after an incomplete word.
+    logic [2:0] place_at;
+    logic placed_valid, placed_first;
+    logic placed_low;  // it ends among the first nine blocks, so there is space for it after another eight
+    logic [64*STORE-1:0] placed;
+    logic [2:0] placed_at;
+    logic [4:0] placed_end;
+    logic [13:0] placed_length;
+    logic [CHANNELS_LOG2-1:0] placed_channel;
+    wire taken, flushed;
+    assign place = chunk_valid && (!placed_valid || taken);
+    wire [4:0] place_end = {2'd0, place_at} + {1'b0, chunk_blocks};
+    always_ff @(posedge clk) if (place) begin
+        placed         <= {{64*(STORE - 10){1'b0}}, chunk} << {place_at, 6'd0};
+        placed_at      <= place_at;
+        placed_end     <= place_end;
+        placed_low     <= place_end <= 5'd9;
+        placed_first   <= chunk_first;
+        placed_length  <= chunk_length;
+        placed_channel <= chunk_channel;
+    end
+    always_ff @(posedge clk) begin
+        if (rst) begin
+            place_at     <= '0;
+            placed_valid <= 1'b0;
+        end else begin
+            if (place) place_at <= place_end[2:0];
+            else if (flushed) place_at <= '0;
+            if (place) placed_valid <= 1'b1;
+            else if (taken) placed_valid <= 1'b0;
+        end
+    end
+
+    // Stage 3: the store. Blocks from `held` on are not defined.
     logic [64*STORE-1:0] store;
     logic [4:0] held;
     logic begins;  // a packet begins in the first eight blocks
@@ -110,30 +143,35 @@ module shotline_card_packer #(
     logic [13:0] out_length;
     logic [CHANNELS_LOG2-1:0] out_channel;
 
-    wire whole = held >= 5'd8;
-    wire flush = held != 5'd0 && !whole && !chunk_valid && !inside_frame && !frame_valid;
-    wire send  = (whole || flush) && (!out_valid || m_ready);
-    wire [4:0] base = send && whole ? held - 5'd8 : held;
-    // A chunk begins in one of the two halves of the store, so not at block 16, even if it has only one block.
-    assign chunk_taken = chunk_valid && !base[4] && base + {1'b0, chunk_blocks} <= 5'(STORE);
+    wire whole = held[4] || held[3];
+    wire none_follows = !placed_valid && !chunk_valid && !inside_frame && !frame_valid;
+    wire free  = !out_valid || m_ready;
+    wire flush = held != 5'd0 && !whole && none_follows;
+    wire send  = (whole || flush) && free;
+    assign flushed = flush && free;
+    // A chunk is added when fewer than eight blocks are held or will be after the word that leaves now, or eight more of
+    // them and it fits. It is never the first of its packet in the second case.
+    wire high = held[4];
+    assign taken = placed_valid && (high ? free && placed_low : !held[3] || free);
 
-    // The shift does not depend on whether a word leaves: only the half of the store in which the chunk begins does.
-    wire [64*STORE-1:0] shifted = {{64*(STORE - 10){1'b0}}, chunk} << {held[2:0], 6'd0};
-    wire [64*STORE-1:0] placed  = base[3] ? {shifted[64*(STORE - 8)-1:0], 512'd0} : shifted;
-    wire [64*STORE-1:0] kept    = send ? {512'd0, store[64*STORE-1:512]} : store;
     logic [64*STORE-1:0] joined;
     logic [511:0] sent;
     always_comb begin
-        for (int i = 0; i < STORE; i++) joined[64*i +: 64] = 5'(i) < base ? kept[64*i +: 64] : placed[64*i +: 64];
-        for (int i = 0; i < 8; i++) sent[64*i +: 64] = 5'(i) < held ? store[64*i +: 64] : 64'd0;
+        joined = !taken ? store : high ? {placed[64*(STORE - 8)-1:0], 512'd0} : placed;
+        for (int i = 0; i < 8; i++) begin
+            if (!taken || high || 3'(i) < placed_at)
+                joined[64*i +: 64] = whole && free ? store[64*(i + 8) +: 64] : store[64*i +: 64];
+            sent[64*i +: 64] = whole || 3'(i) < held[2:0] ? store[64*i +: 64] : 64'd0;
+        end
+        if (free && (!taken || (high && placed_at[0]))) joined[64*8 +: 64] = store[64*16 +: 64];
     end
 
     always_ff @(posedge clk) begin
         store <= joined;
-        if (chunk_taken && chunk_first) begin
-            begins_at <= base[2:0];
-            length    <= chunk_length;
-            channel   <= chunk_channel;
+        if (taken && placed_first) begin
+            begins_at <= placed_at;
+            length    <= placed_length;
+            channel   <= placed_channel;
         end
         if (send) begin
             out_data        <= sent;
@@ -149,9 +187,9 @@ module shotline_card_packer #(
             begins    <= 1'b0;
             out_valid <= 1'b0;
         end else begin
-            if (chunk_taken) held <= base + {1'b0, chunk_blocks};
-            else held <= flush && send ? 5'd0 : base;
-            if (chunk_taken && chunk_first) begins <= 1'b1;
+            if (taken) held <= high ? placed_end + 5'd8 : placed_end;
+            else if (send) held <= whole ? held - 5'd8 : 5'd0;
+            if (taken && placed_first) begins <= 1'b1;
             else if (send) begins <= 1'b0;
             if (send) out_valid <= 1'b1;
             else if (m_ready) out_valid <= 1'b0;
@@ -165,8 +203,9 @@ module shotline_card_packer #(
     assign m_channel     = out_channel;
 
 `ifdef VERILATOR
-    begins_in_first_word: assert property (@(posedge clk) disable iff (rst)
-        chunk_taken && chunk_first |-> base < 5'd8 && (!begins || send));
+    one_begins_in_a_word: assert property (@(posedge clk) disable iff (rst)
+        taken && placed_first |-> !high && (!begins || send));
+    in_its_place: assert property (@(posedge clk) disable iff (rst) placed_valid |-> placed_at == held[2:0]);
     frames_are_whole: assert property (@(posedge clk) disable iff (rst) inside_frame |-> word_valid);
     at_least_ten_blocks: assert property (@(posedge clk) disable iff (rst) frame_valid |-> frame_length >= 14'd60);
 `endif

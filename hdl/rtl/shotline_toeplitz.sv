@@ -1,8 +1,9 @@
 // Toeplitz hash of receive side scaling (RSS) over 36 bytes: one hash a clock, three clocks after its data.
 //
 // Bit i of the data, counted from the most significant bit of byte 0, selects the 32 bits of the key from bit i; the
-// hash is the XOR of the selected ones. Zeros select none, so shorter data are padded with zeros. The AND terms of a byte,
-// then six and six partial sums: at most two levels of six-input logic between registers.
+// hash is the XOR of the selected ones. Zeros select none, so shorter data are padded with zeros. Three bits of data and
+// their three of the key fill a six-input LUT for each bit of the hash, so the sum of three terms is registered, then
+// those of six sums: at most two levels of logic between registers.
 
 `default_nettype none
 
@@ -25,28 +26,22 @@ module shotline_toeplitz (
         for (int i = 0; i < 36; i++) data_bits[280 - 8*i +: 8] = in_data[8*i +: 8];
     end
 
-    logic [36*32-1:0] terms;
-    logic [6*32-1:0] sums;
+    logic [96*32-1:0] terms, terms_1;
+    logic [16*32-1:0] sums, sums_2;
+    logic [31:0] hash, hash_3;
     always_comb begin
         terms = '0;
-        for (int i = 0; i < 36; i++)
-            for (int bit_of = 0; bit_of < 8; bit_of++)
-                terms[32*i +: 32] = terms[32*i +: 32]
-                    ^ ({32{data_bits[287 - 8*i - bit_of]}} & key_bits[288 - 8*i - bit_of +: 32]);
+        sums  = '0;
+        hash  = '0;
+        for (int i = 0; i < 288; i++)
+            terms[32*(i / 3) +: 32] = terms[32*(i / 3) +: 32] ^ ({32{data_bits[287 - i]}} & key_bits[288 - i +: 32]);
+        for (int i = 0; i < 96; i++) sums[32*(i / 6) +: 32] = sums[32*(i / 6) +: 32] ^ terms_1[32*i +: 32];
+        for (int i = 0; i < 16; i++) hash = hash ^ sums_2[32*i +: 32];
     end
-
-    logic [36*32-1:0] terms_1;
-    always_comb begin
-        sums = '0;
-        for (int i = 0; i < 36; i++) sums[32*(i / 6) +: 32] = sums[32*(i / 6) +: 32] ^ terms_1[32*i +: 32];
-    end
-
-    logic [6*32-1:0] sums_2;
-    logic [31:0] hash_3;
     always_ff @(posedge clk) begin
         terms_1 <= terms;
         sums_2  <= sums;
-        hash_3  <= sums_2[31:0] ^ sums_2[63:32] ^ sums_2[95:64] ^ sums_2[127:96] ^ sums_2[159:128] ^ sums_2[191:160];
+        hash_3  <= hash;
     end
     assign out_hash = hash_3;
 endmodule
