@@ -21,6 +21,8 @@ BROKEN = {
     "shotline_axil_slave": ("&& !write_now && !s_axil_bvalid;", "&& !write_now;"),
     # A write is forwarded while another one has no response.
     "shotline_axil_split": ("s_axil_awvalid && s_axil_wvalid && !writing;", "s_axil_awvalid && s_axil_wvalid;"),
+    # The words of a dropped frame stay.
+    "shotline_card_frames": ("ends && !good ? end_pointer : written;", "written;"),
     # The end of a packet is kept if the packet after it is.
     "shotline_card_gate": ("if (row_first) kept <= keep;", "kept <= keep;"),
     # What comes after an error of a completion is used.
