@@ -52,6 +52,9 @@ module shotline_card_ethernet #(
     input  wire         pcie_clk,
     input  wire         pcie_rst,
 
+    // Credits of the integrated block for reads; 15: 15 or more.
+    input  wire [3:0]   pcie_tfc_nph_av,
+
     // Requester requests.
     output wire [511:0] m_axis_rq_tdata,
     output wire [15:0]  m_axis_rq_tkeep,
@@ -183,7 +186,7 @@ module shotline_card_ethernet #(
         .s_slot_report(slot_report), .s_read_valid(read_valid), .s_read_ready(read_ready),
         .s_read_address(read_address), .s_read_tag(read_tag), .m_completion_valid(completion_valid),
         .m_completion_tag(completion_tag), .m_completion_data(completion_data), .m_completion_error(completion_error),
-        .notice_valid, .notice_kind, .notice_channel, .pcie_clk, .pcie_rst,
+        .notice_valid, .notice_kind, .notice_channel, .pcie_clk, .pcie_rst, .pcie_tfc_nph_av,
         .m_axis_rq_tdata, .m_axis_rq_tkeep, .m_axis_rq_tlast, .m_axis_rq_tuser, .m_axis_rq_tvalid, .m_axis_rq_tready,
         .s_axis_rc_tdata, .s_axis_rc_tkeep, .s_axis_rc_tlast, .s_axis_rc_tuser, .s_axis_rc_tvalid, .s_axis_rc_tready,
         .s_axis_cq_tdata, .s_axis_cq_tkeep, .s_axis_cq_tlast, .s_axis_cq_tuser, .s_axis_cq_tvalid, .s_axis_cq_tready,

@@ -78,6 +78,9 @@ module shotline_card_pcie #(
     input  wire         pcie_clk,
     input  wire         pcie_rst,
 
+    // Credits of the integrated block for reads; 15: 15 or more.
+    input  wire [3:0]   pcie_tfc_nph_av,
+
     // Requester requests.
     output wire [511:0] m_axis_rq_tdata,
     output wire [15:0]  m_axis_rq_tkeep,
@@ -135,8 +138,8 @@ module shotline_card_pcie #(
         .clk, .rst(dma_rst), .window_base, .window_mask, .s_data_valid, .s_data_ready, .s_data, .s_data_keep,
         .s_slot_valid, .s_slot_ready, .s_slot_kind, .s_slot_address, .s_slot_length, .s_slot_block, .s_slot_channel,
         .s_slot_report, .s_read_valid, .s_read_ready, .s_read_address, .s_read_tag, .notice_valid, .notice_kind,
-        .notice_channel, .pcie_clk, .pcie_rst(stream_rst), .m_axis_rq_tdata, .m_axis_rq_tkeep, .m_axis_rq_tlast,
-        .m_axis_rq_tuser, .m_axis_rq_tvalid, .m_axis_rq_tready, .interrupt_valid, .interrupt_channel
+        .notice_channel, .pcie_clk, .pcie_rst(stream_rst), .pcie_tfc_nph_av, .m_axis_rq_tdata, .m_axis_rq_tkeep,
+        .m_axis_rq_tlast, .m_axis_rq_tuser, .m_axis_rq_tvalid, .m_axis_rq_tready, .interrupt_valid, .interrupt_channel
     );
 
     wire beat_valid, beat_ready, beat_error;

@@ -2,7 +2,7 @@
 //
 //   blocks ==> lanes' FIFOs =========================================> halves => pack ==> m_axis_rq
 //   writes --> slots --> FIFO --+--> plan: halves of beats, two a clock --^         |
-//   reads  ------------> FIFO --'                                                   `--> events: interrupts, notices
+//   reads  ------------> FIFO --'  if there is a credit                             `--> events: interrupts, notices
 //          clk  |  pcie_clk
 //
 // TLPs begin at byte 0 or 32 of a beat, so each costs its length with descriptor, rounded up to 32 bytes, and no more
@@ -47,6 +47,9 @@ module shotline_card_pcie_requests #(
     // Clock and synchronous reset of the stream.
     input  wire         pcie_clk,
     input  wire         pcie_rst,
+
+    // Credits of the integrated block for reads; 15: 15 or more.
+    input  wire [3:0]   pcie_tfc_nph_av,
 
     // Requester stream.
     output wire [511:0] m_axis_rq_tdata,
@@ -114,6 +117,12 @@ module shotline_card_pcie_requests #(
         .s_ready(s_read_ready), .s_level(reads_level), .m_clk(pcie_clk), .m_rst(pcie_rst),
         .m_data({read_address, read_tag}), .m_valid(read_valid), .m_ready(read_ready)
     );
+    wire credit_valid, credit_ready;
+    shotline_card_pcie_credits credits (
+        .clk(pcie_clk), .rst(pcie_rst), .available(pcie_tfc_nph_av), .s_valid(read_valid), .s_ready(read_ready),
+        .m_valid(credit_valid), .m_ready(credit_ready), .m_axis_rq_tdata, .m_axis_rq_tuser, .m_axis_rq_tvalid,
+        .m_axis_rq_tready
+    );
 
     // ---------------------------------------------------------------- halves and beats
     wire room, room_begin, write;
@@ -126,7 +135,7 @@ module shotline_card_pcie_requests #(
     shotline_card_pcie_plan #(.TAGS_LOG2(TAGS_LOG2)) plan (
         .clk(pcie_clk), .rst(pcie_rst), .s_valid(entry_valid), .s_ready(entry_ready), .s_two(entry_two),
         .s_plan(entry_plan), .s_detail(entry_detail), .s_report(entry_report), .s_report_data(entry_data),
-        .s_read_valid(read_valid), .s_read_ready(read_ready), .s_read_address(read_address), .s_read_tag(read_tag),
+        .s_read_valid(credit_valid), .s_read_ready(credit_ready), .s_read_address(read_address), .s_read_tag(read_tag),
         .room, .room_begin, .half_valid, .half_first, .half_last, .half_silent, .half_lane, .half_count, .half_eop,
         .half_place, .write, .write_entry, .write_detail, .write_report
     );

@@ -132,6 +132,7 @@ class Host:
             cq_bus=AxiStreamBus.from_prefix(dut, "s_axis_cq"),
             cc_bus=AxiStreamBus.from_prefix(dut, "m_axis_cc"),
         )
+        dut.pcie_tfc_nph_av.value = 15  # the model does not drive it
         device.functions[0].configure_bar(0, 1 << 16)
         root = RootComplex()
         root.max_payload_size = 2

@@ -45,7 +45,7 @@ PCIE = {"CHANNELS_LOG2": 7, "TAGS_LOG2": 6, "LANE_LOG2": 6}
 
 
 def test_pcie_adapter_keeps_the_rules_of_the_streams(simulate):
-    assert simulate("shotline_card_pcie", "cases_card_pcie", parameters=PCIE) == 13
+    assert simulate("shotline_card_pcie", "cases_card_pcie", parameters=PCIE) == 14
 
 
 def test_pcie_adapter_has_no_undefined_output(simulate):

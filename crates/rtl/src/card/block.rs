@@ -14,6 +14,10 @@ const CARD_NS: u64 = 5;
 const BLOCK_NS: u64 = 4;
 /// TLPs that end in one beat.
 const BEAT_TLPS: usize = 2;
+/// Clocks of the block's pipeline, within which its number of credits still counts those of a read.
+const PIPELINE: usize = 24;
+/// The highest number of credits that the block shows.
+const MAX_CREDITS: usize = 15;
 /// Bytes of the descriptor of a completion on the requester completion stream.
 const COMPLETION_HEAD: u32 = 12;
 
@@ -52,9 +56,11 @@ impl Traffic {
 ///
 /// It takes requests while it holds less than [`HELD_TLPS`] that the link has not begun to send, and sends completions of
 /// 64 bytes. The other direction of the link is not limited, except that the completion stream carries one completion in
-/// two clocks.
+/// two clocks. A read needs a credit: the card must not send it without one, because writes would wait behind it.
 #[derive(Debug)]
 pub struct Block {
+    /// Credits of the host for reads.
+    pub read_credits: usize,
     /// What was sent until the last write of payload, and until now.
     traffic: (Traffic, Traffic),
     link: Transmitter,
@@ -62,6 +68,10 @@ pub struct Block {
     clocks: u64,
     /// Start on the link of the requests that it holds, in ticks.
     held: VecDeque<u64>,
+    /// When the credits of reads return, in ticks.
+    credits: VecDeque<u64>,
+    /// The number of credits in use that the block shows from now on, clock by clock.
+    shown: VecDeque<usize>,
     /// The stream had a beat in the last clock.
     offered: bool,
     /// Beats of completions, the next first: contents, and whether it is the last.
@@ -71,7 +81,10 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(link: &Link) -> Self {
         Self {
+            read_credits: 64,
             traffic: Default::default(),
+            credits: VecDeque::new(),
+            shown: VecDeque::from([0; PIPELINE]),
             link: Transmitter::new(link, Credits::default()),
             requests: Requests::default(),
             clocks: 0,
@@ -113,6 +126,12 @@ impl Block {
             self.held.pop_front();
         }
         inputs.rq_ready = self.held.len() + BEAT_TLPS <= HELD_TLPS && host.accepts();
+        while self.credits.front().is_some_and(|&returns| returns <= now) {
+            self.credits.pop_front();
+        }
+        self.shown.push_back(self.credits.len());
+        let used = self.shown.pop_front().unwrap_or(0);
+        inputs.read_credits = self.read_credits.saturating_sub(used).min(MAX_CREDITS) as u8;
         if self.completions.is_empty() {
             self.completions.extend(host.complete(card_clock).iter().flat_map(beats));
         }
@@ -131,13 +150,16 @@ impl Block {
         let answer = access.and_then(|access| answered(access, &outputs));
         let mut requests = Vec::new();
         self.requests.take(&outputs, inputs.rq_ready, &mut requests)?;
-        requests.iter().for_each(|request| self.send(request));
+        requests.iter().try_for_each(|request| self.send(request))?;
         let interrupt = (outputs.interrupt_valid == 1).then_some(outputs.interrupt_channel.into());
         Ok(Tick { requests, interrupt, answer })
     }
 
     /// Sends a request that is complete at the end of this clock.
-    fn send(&mut self, request: &Request) {
+    ///
+    /// # Errors
+    /// If it is a read, and there is no credit.
+    fn send(&mut self, request: &Request) -> Result<(), String> {
         let tlp = match request {
             Request::Write { bytes, .. } => Tlp::Write(bytes.len() as u32),
             Request::Read { .. } => Tlp::Read,
@@ -146,7 +168,13 @@ impl Block {
         self.held.push_back(sent.start);
         let (until_payload, now) = &mut self.traffic;
         match request {
-            Request::Read { .. } => now.reads += 1,
+            Request::Read { .. } => {
+                now.reads += 1;
+                self.credits.push_back(sent.end + u64::from(Credits::default().latency_ns) * TICKS_PER_NS);
+                if self.credits.len() > self.read_credits {
+                    return Err(format!("{request:x?} without a credit"));
+                }
+            }
             Request::Write { address, .. } if is_report(*address) => now.reports += 1,
             Request::Write { .. } => {
                 now.writes += 1;
@@ -154,6 +182,7 @@ impl Block {
                 *until_payload = *now;
             }
         }
+        Ok(())
     }
 }
 

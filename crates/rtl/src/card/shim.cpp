@@ -35,7 +35,7 @@ struct Inputs {
 
 struct PcieInputs {
     uint64_t rc_data[8], cq_data[8];
-    uint8_t rq_ready, rc_valid, rc_last, cq_valid;
+    uint8_t rq_ready, rc_valid, rc_last, cq_valid, read_credits;
 };
 
 struct PcieOutputs {
@@ -144,6 +144,7 @@ struct Simulation : Card {
     void tick_pcie(const PcieInputs& inputs, PcieOutputs& outputs) override {
         if constexpr (has_pcie) {
             top.m_axis_rq_tready = inputs.rq_ready;
+            top.pcie_tfc_nph_av = inputs.read_credits;
             top.s_axis_rc_tvalid = inputs.rc_valid;
             top.s_axis_rc_tlast = inputs.rc_last;
             std::memcpy(&top.s_axis_rc_tdata, inputs.rc_data, sizeof inputs.rc_data);

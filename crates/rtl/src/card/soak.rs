@@ -92,7 +92,11 @@ pub fn run(seed: u64, clocks: u64, size: Size) -> Result<Summary, String> {
 /// # Errors
 /// At the first violation.
 pub fn run_behind(link: &Link, seed: u64, clocks: u64) -> Result<Summary, String> {
-    soak(seed, clocks, Card::unready_behind(link, seed)).map_err(|error| format!("seed {seed}, {link:?}: {error}"))
+    let mut card = Card::unready_behind(link, seed);
+    if let Some(block) = &mut card.block {
+        block.read_credits = [8, 15, 64][seed as usize % 3];
+    }
+    soak(seed, clocks, card).map_err(|error| format!("seed {seed}, {link:?}: {error}"))
 }
 
 fn soak(seed: u64, clocks: u64, mut card: Card) -> Result<Summary, String> {

@@ -101,6 +101,8 @@ pub struct PcieInputs {
     pub rc_valid: bool,
     pub rc_last: bool,
     pub cq_valid: bool,
+    /// Credits for reads, 15 for more.
+    pub read_credits: u8,
 }
 
 /// Outputs of the module before the edge at the end of a clock of the integrated block, in the layout of the shim. Ports
