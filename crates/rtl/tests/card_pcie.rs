@@ -62,3 +62,28 @@ fn a_failed_completion_on_the_stream_stops_only_its_channel() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn a_card_behind_a_link_works_again_after_a_reset_under_load() -> Result {
+    let settings = Settings { ring_log2: 7, report_time: 1, ..Settings::default() };
+    let mut card = Card::behind(&Link::default(), 1)?;
+    for run in 0..3 {
+        for channel in 0..4 {
+            card.start(channel, settings, run)?;
+            card.give(channel, 128)?;
+        }
+        card.run(1000)?; // until descriptors are there
+        (0..100).for_each(|index| card.send(index % 4, 1000 + index as u16));
+        card.run(120)?;
+        if run < 2 {
+            card = card.reset(run.into());
+            card.wait_until_ready()?;
+        }
+    }
+    card.drain()?;
+    card.run(1000)?;
+    for channel in 0..4 {
+        assert_eq!(card.balance(channel)?.received.packets, 25, "channel {channel}");
+    }
+    Ok(())
+}

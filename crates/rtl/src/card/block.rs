@@ -34,6 +34,13 @@ pub struct Traffic {
     span: Option<(u64, u64)>,
 }
 
+impl Traffic {
+    /// Returns the time from the beginning of the first write of payload to the end of the last.
+    pub fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(first, last)| (last - first) as f64 / TICKS_PER_NS as f64 / 1e9)
+    }
+}
+
 /// What the card did in a clock of the block.
 #[derive(Debug)]
 pub(crate) struct Tick {
@@ -43,13 +50,6 @@ pub(crate) struct Tick {
     pub interrupt: Option<usize>,
     /// Answer to the register access.
     pub answer: Option<Answer>,
-}
-
-impl Traffic {
-    /// Returns the time from the beginning of the first write of payload to the end of the last.
-    pub fn seconds(&self) -> f64 {
-        self.span.map_or(0.0, |(first, last)| (last - first) as f64 / TICKS_PER_NS as f64 / 1e9)
-    }
 }
 
 /// The block, set up as `shotline_card_pcie` expects it.
@@ -63,7 +63,8 @@ pub struct Block {
     pub read_credits: usize,
     /// What was sent until the last write of payload, and until now.
     traffic: (Traffic, Traffic),
-    link: Transmitter,
+    link: Link,
+    transmitter: Transmitter,
     requests: Requests,
     clocks: u64,
     /// Start on the link of the requests that it holds, in ticks.
@@ -85,13 +86,19 @@ impl Block {
             traffic: Default::default(),
             credits: VecDeque::new(),
             shown: VecDeque::from([0; PIPELINE]),
-            link: Transmitter::new(link, Credits::default()),
+            link: *link,
+            transmitter: Transmitter::new(link, Credits::default()),
             requests: Requests::default(),
             clocks: 0,
             held: VecDeque::new(),
             offered: false,
             completions: VecDeque::new(),
         }
+    }
+
+    /// Returns the link.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Returns what was sent since the last call, from the first write of payload to the last.
@@ -164,7 +171,7 @@ impl Block {
             Request::Write { bytes, .. } => Tlp::Write(bytes.len() as u32),
             Request::Read { .. } => Tlp::Read,
         };
-        let sent = self.link.offer(self.clocks * BLOCK_NS * TICKS_PER_NS, tlp);
+        let sent = self.transmitter.offer(self.clocks * BLOCK_NS * TICKS_PER_NS, tlp);
         self.held.push_back(sent.start);
         let (until_payload, now) = &mut self.traffic;
         match request {

@@ -1,6 +1,7 @@
 //! Rate of the card at 100 Gbit/s Ethernet: how many packets of one length the module takes, and what it loses.
 //!
-//! The bus is always ready, and descriptors are there: what is measured is the module.
+//! The bus is always ready, and descriptors are there: what is measured is the module. Or the card is behind a PCIe link,
+//! and what is measured is how close it comes to the limit of the link's model.
 
 use super::block::{Block, Traffic};
 use super::descriptors::Settings;

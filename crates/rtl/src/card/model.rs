@@ -100,7 +100,11 @@ impl Card {
     #[must_use]
     pub fn reset(mut self, seed: u64) -> Self {
         self.model.reset();
-        Self::around(self.model, self.size, Feeder::new(seed ^ 0x100), seed)
+        let mut card = Self::around(self.model, self.size, Feeder::new(seed ^ 0x100), seed);
+        if let Some(block) = &self.block {
+            card.attach(block.link());
+        }
+        card
     }
 
     /// Sends a packet to a channel, as soon as those before it are sent.

@@ -5,6 +5,9 @@ use std::ptr::NonNull;
 /// Maximum number of clocks of the MAC in one clock of the module.
 pub const MAC_CLOCKS: usize = 4;
 
+/// Clocks of a reset, and after it until no part of a module is in reset.
+const RESET_CLOCKS: usize = 8;
+
 /// A module that is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
@@ -165,11 +168,10 @@ impl Model {
         outputs
     }
 
-    /// Resets the module.
+    /// Resets the module, and waits until all of it has left the reset.
     pub(crate) fn reset(&mut self) {
-        let inputs = Inputs { reset: true, ..Inputs::default() };
-        for _ in 0..4 {
-            self.tick(&inputs);
+        for clock in 0..2 * RESET_CLOCKS {
+            self.tick(&Inputs { reset: clock < RESET_CLOCKS, ..Inputs::default() });
             self.tick_pcie(&PcieInputs::default());
         }
     }
