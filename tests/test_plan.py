@@ -124,6 +124,16 @@ def test_a_packet_card_names_the_lengths_below_line_rate():
     assert words["below_line_rate"] == [[64, 1526]] and words["lengths_below"] == 1463
 
 
+def test_header_split_costs_a_packet_card_a_write_a_packet():
+    split = plan("--packet-card", "--header-split", 64)
+    # 69 bytes and a header of 16 less the FCS: writes of 64 and 17 bytes take 3 and 2 halves of a beat with their
+    # descriptors; an eighth of a read and of a report take one each.
+    worst = split["worst"]
+    assert (worst["packet_bytes"], worst["limited_by"]) == (69, "requester")
+    assert worst["requester_hz"] == pytest.approx(500e6 / 5.25)
+    assert split["lengths_below"] > plan("--packet-card")["lengths_below"]
+
+
 def test_flags_of_a_packet_card_and_of_a_plan_exclude_each_other():
     for arguments in (["--lanes", "8"], ["--packet-card", "--bits", "12"], ["--packet-card", "--paper", "0"]):
         assert run("plan", *arguments).code != 0

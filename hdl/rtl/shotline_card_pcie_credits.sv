@@ -1,8 +1,8 @@
-// Lets a read pass while the integrated block has a credit for it (PG213: pcie_tfc_nph_av), so that no write waits behind
-// a read without one.
+// Lets a read pass while the integrated block has a credit for it (PG213, Avoiding Head-of-Line Blocking for Posted
+// Requests: pcie_tfc_nph_av), so that no write waits behind a read without one.
 //
-// The block's number comes late: it still counts the credits of requests that are in its pipeline. So the reads on their way
-// to the stream, and those that it accepted in the last 32 clocks, are subtracted.
+// The block's number comes late: it still counts the credits of requests that are in its pipeline. So the reads on their
+// way to the stream, and those that it accepted in the last 32 clocks, are subtracted.
 
 `default_nettype none
 

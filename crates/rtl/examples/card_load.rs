@@ -10,7 +10,6 @@
 //! `limit`: the rate that the model of the bus (`shotline_plan::pcie`) permits with as many descriptor reads and reports
 //! as were sent.
 
-use shotline_plan::pcie::{Generation, Link};
 use shotline_rtl::card::load::{Load, Measurement};
 use std::ops::RangeInclusive;
 
@@ -38,22 +37,11 @@ fn arguments() -> Result<Arguments, Box<dyn std::error::Error>> {
             "--packets" => packets = value()?.parse()?,
             "--modules" => modules = value()?.parse()?,
             "--single" => load.single = true,
-            "--link" => load = load.behind(link(&value()?)?),
+            "--link" => load = load.behind(value()?.parse()?),
             _ => return Err(format!("expected an option of card_load (see its source), found {name}").into()),
         }
     }
     Ok(Arguments { lengths: (SHORTEST..=longest).step_by(step), packets, modules, load })
-}
-
-/// Parses a link: generation, lanes and maximum payload.
-fn link(text: &str) -> Result<Link, String> {
-    let parse = || {
-        let (generation, rest) = text.split_once('x')?;
-        let (lanes, payload) = rest.split_once('/')?;
-        let generation = Generation::of(generation.parse().ok()?)?;
-        Some(Link { generation, lanes: lanes.parse().ok()?, max_payload: payload.parse().ok()?, ..Link::default() })
-    };
-    parse().ok_or(format!("expected a link such as 3x16/256, found {text}"))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@ fn link(generation: Generation, lanes: u32, max_payload: u32) -> Link {
 
 #[test]
 fn the_link_and_its_stream_limit_the_card_and_nothing_else() -> Result {
-    // The first is limited by the link, 69 and 101 by the requester stream, 117 and 1518 by the words of the module.
+    // Behind gen 3 x16 the link limits 64, the requester stream 69 and 101, the words of the module 117 and 1518.
     for (link, header) in [
         (link(Generation::Three, 16, 256), 0),
         (link(Generation::Four, 8, 512), 0),

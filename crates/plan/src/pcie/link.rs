@@ -1,5 +1,7 @@
 //! PCIe link: bytes of a TLP on the wire, and the rate that remains for them.
 
+use std::str::FromStr;
+
 /// Generation with 128b/130b coding (PCI Express base specification 5.0, 4.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generation {
@@ -95,6 +97,28 @@ impl Default for Link {
     }
 }
 
+impl FromStr for Link {
+    type Err = String;
+
+    /// Parses generation and lanes, such as `3x16`, or with the maximum payload `3x16/512`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (slot, payload) = text.split_once('/').unwrap_or((text, "256"));
+            let (generation, lanes) = slot.split_once('x')?;
+            let lanes = lanes.parse().ok().filter(|lanes| [1, 2, 4, 8, 16].contains(lanes))?;
+            let max_payload = payload.parse().ok().filter(|bytes| [128, 256, 512, 1024].contains(bytes))?;
+            let generation = Generation::of(generation.parse().ok()?)?;
+            Some(Self { generation, lanes, max_payload, ..Self::default() })
+        };
+        parse().ok_or_else(|| {
+            format!(
+                "expected generation 3 to 5, 1 to 16 lanes and a payload of 128 to 1024 bytes, such as 3x16 or 3x16/512, \
+                 found {text}"
+            )
+        })
+    }
+}
+
 impl Link {
     /// Returns the bytes per second for TLPs and DLLPs, after line code and SKP ordered sets.
     pub fn bytes_per_s(&self) -> f64 {
@@ -117,6 +141,16 @@ mod tests {
         assert_eq!(Tlp::Write(256).link_bytes(), 280);
         assert_eq!(Tlp::Write(1).link_bytes(), 28);
         assert_eq!(Tlp::Read.link_bytes(), 24);
+    }
+
+    #[test]
+    fn a_link_is_parsed_with_and_without_its_payload() {
+        assert_eq!("3x16".parse(), Ok(Link::default()));
+        let four = Link { generation: Generation::Four, lanes: 8, max_payload: 512, ..Link::default() };
+        assert_eq!("4x8/512".parse(), Ok(four));
+        for bad in ["", "3", "2x16", "3x3", "3x32", "x", "3x16/", "3x16/300"] {
+            assert!(bad.parse::<Link>().unwrap_err().contains("3x16/512"), "{bad}");
+        }
     }
 
     #[test]

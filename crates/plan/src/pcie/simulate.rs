@@ -9,7 +9,8 @@ use super::limits::System;
 use super::link::{BLOCK_BYTES, DLLP_BYTES, Link, SKP_BLOCKS, Tlp};
 use std::collections::VecDeque;
 
-/// Ticks in a nanosecond: the unit of time of a [`Transmitter`]. A byte takes 65 / 8 / (GT/s of all lanes) ns on the link and 2 / 25 ns on the line.
+/// Ticks in a nanosecond: the unit of time of a [`Transmitter`]. A byte takes 65 / 8 / (GT/s of all lanes) ns on the link
+/// and 2 / 25 ns on the line.
 pub const TICKS_PER_NS: u64 = 4096 * 25;
 /// Ticks of a byte on the line, at 100 Gbit/s.
 const LINE_BYTE_TICKS: u64 = TICKS_PER_NS * 2 / 25;

@@ -1,7 +1,6 @@
 //! Arguments of `shotline emulate card`.
 
-use super::values::{self, Lengths, Mix, Slot};
-#[cfg(feature = "rtl")]
+use super::values::{self, Lengths, Mix};
 use shotline_plan::pcie::Link;
 use std::path::PathBuf;
 
@@ -46,14 +45,10 @@ pub struct Card {
     /// Modules, each with a wire, a bus and channels of its own; a frame goes to the wire that is free first
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
     pub(super) modules: u16,
-    /// PCIe generation and lanes of each module, such as 3x16 or 4x8: the bus side of the card is simulated, too, and the
-    /// link limits it. Without it the bus is always ready
-    #[arg(long, value_name = "GENxLANES", help_heading = "Bus")]
-    pcie: Option<Slot>,
-    /// Maximum payload of a write in bytes
-    #[arg(long, value_name = "BYTES", default_value = "256", requires = "pcie", help_heading = "Bus",
-          value_parser = ["128", "256", "512", "1024"])]
-    payload: String,
+    /// PCIe generation and lanes of each module, such as 3x16, with a maximum payload other than 256 bytes 3x16/512: the
+    /// bus side of the card is simulated, too, and the link limits it. Without it the bus is always ready
+    #[arg(long, value_name = "GENxLANES[/BYTES]")]
+    pub(super) pcie: Option<Link>,
     /// Channels of a module that receive packets, by the Toeplitz hash of addresses and ports
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) channels: u16,
@@ -76,12 +71,6 @@ pub struct Card {
 
 #[cfg(feature = "rtl")]
 impl Card {
-    /// Returns the link of each module.
-    pub(super) fn link(&self) -> Option<Link> {
-        let Slot { generation, lanes } = self.pcie?;
-        Some(Link { generation, lanes, max_payload: self.payload.parse().ok()?, ..Link::default() })
-    }
-
     /// Returns the rate of all wires.
     pub(super) fn line_gbps(&self) -> f64 {
         self.rate * f64::from(self.modules)

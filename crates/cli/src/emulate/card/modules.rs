@@ -20,7 +20,7 @@ impl Modules {
             header: args.header_split,
             max_length,
             start_ns,
-            link: args.link(),
+            link: args.pcie,
             seed,
         };
         let modules = (0..u64::from(args.modules)).map(|module| Receiver::new(&setup(args.seed ^ module << 48)));

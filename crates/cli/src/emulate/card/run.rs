@@ -59,7 +59,7 @@ pub(super) fn run(args: &Card) -> Result {
     }
     let facts = Facts {
         line_gbps: run.line_gbps,
-        link: args.link(),
+        link: args.pcie,
         truncated,
         lengths,
         table_entries: run.modules.entries(),
@@ -132,7 +132,7 @@ struct Files(Vec<(PathBuf, Writer<File>)>);
 
 impl Files {
     fn create(folder: &Path, args: &Card) -> Result<Self> {
-        let module = if args.link().is_some() { "shotline_card_ethernet" } else { "shotline_card_port" };
+        let module = if args.pcie.is_some() { "shotline_card_ethernet" } else { "shotline_card_port" };
         std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
         let create = |channel| {
             let path = folder.join(format!("channel-{channel:03}.pcapng"));

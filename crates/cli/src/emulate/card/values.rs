@@ -1,6 +1,5 @@
 //! Values of the arguments of `shotline emulate card`.
 
-use shotline_plan::pcie::Generation;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -50,27 +49,6 @@ impl FromStr for Mix {
     }
 }
 
-/// Generation and lanes of a PCIe slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// Generation.
-    pub generation: Generation,
-    /// Lanes.
-    pub lanes: u32,
-}
-
-impl FromStr for Slot {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parse = || {
-            let (generation, lanes) = text.split_once('x')?;
-            let lanes = lanes.parse().ok().filter(|lanes| [1, 2, 4, 8, 16].contains(lanes))?;
-            Some(Self { generation: Generation::of(generation.parse().ok()?)?, lanes })
-        };
-        parse().ok_or_else(|| format!("expected generation 3 to 5 and lanes 1 to 16, such as 3x16, found {text}"))
-    }
-}
-
 /// Parses a rate in Gbit/s, with or without a G.
 pub fn rate(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('G').unwrap_or(text).parse().ok().filter(|gbps| (1.0..=200.0).contains(gbps));
@@ -106,10 +84,6 @@ mod tests {
             assert!(bad.parse::<Mix>().unwrap_err().contains("64:60,1518:40"), "{bad}");
         }
         assert_eq!((rate("200G"), rate("1.5"), buffer("8"), header("248")), (Ok(200.0), Ok(1.5), Ok(8), Ok(248)));
-        assert_eq!("4x8".parse(), Ok(Slot { generation: Generation::Four, lanes: 8 }));
-        for bad in ["", "3", "2x16", "3x3", "3x32", "x"] {
-            assert!(bad.parse::<Slot>().unwrap_err().contains("3x16"), "{bad}");
-        }
         assert!(rate("201").is_err() && rate("nan").is_err() && buffer("12").is_err() && header("256").is_err());
     }
 }
