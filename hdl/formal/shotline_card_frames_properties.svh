@@ -3,6 +3,8 @@
 // that count only those of delivered frames; the solver chooses an arbitrary one and compares what comes with that number
 // with what leaves with it.
 //
+// With padding the words of a frame are those of its bytes after two of 0. It is arbitrary for each frame.
+//
 // The reader is any that takes the words of one frame after the other, as many as its length says.
 
 localparam int F_SLOTS = (1 << BUFFER_LOG2) + 1;  // there are never more frames than this
@@ -30,16 +32,19 @@ wire [P-1:0] f_out = \metadata.f_out ;
 logic f_started = 1'b0;
 logic f_valid_1, f_first_1, f_last_1, f_error_1, f_valid_2, f_first_2, f_last_2, f_error_2;
 logic [511:0] f_data_1, f_data_2;
+logic [15:0] f_tail;               // the last bytes of the word that came last
+logic f_pad, f_pad_1, f_pad_2;     // of the frame in progress, and of the words
 logic [6:0] f_bytes_1, f_bytes_2;
 logic [8:0] f_index_1, f_index_2;  // words of the frame before this one
 logic [63:0] f_time_1, f_time_2;
 logic [14:0] f_limit_1, f_limit_2;
+wire [14:0] f_longest = in_pad ? 15'd16369 : 15'd16371;
 logic [9:0] f_state, f_state_3;
 logic [8:0] f_age;                 // a last word came 1 to 9 clocks ago
 wire [9:0] f_state_2 = f_after(f_state_3, f_valid_2, f_last_2);
 wire [9:0] f_state_1 = f_after(f_state_2, f_valid_1, f_last_1);
 wire [14:0] f_length = {f_index_2, 6'd0} + {8'd0, f_bytes_2};
-wire f_stored = f_valid_2 && !(f_last_2 && !f_first_2 && f_bytes_2 <= 7'd4);
+wire f_stored = f_valid_2 && !(f_last_2 && !f_first_2 && f_bytes_2 <= (f_pad_2 ? 7'd2 : 7'd4));
 wire f_ends = f_valid_2 && f_last_2;
 logic f_lost;                      // a word of the frame in progress found 2^BUFFER_LOG2 words before it
 wire f_lost_now = (f_lost && !f_first_2) || (f_stored && write_pointer - read_pointer == FULL);
@@ -64,7 +69,7 @@ wire [P-1:0] f_pending = f_frames - f_out;
 wire [P-1:0] f_inside = f_in - f_out;
 wire [P-1:0] f_place = f_pending - {{P - 1{1'b0}}, f_pop};
 wire [P-1:0] f_given_place = f_inside - {{P - 1{1'b0}}, f_pop};
-wire [13:0] f_data_length = f_length[13:0] - 14'd4;
+wire [13:0] f_data_length = f_length[13:0] - 14'd4 + (f_pad_2 ? 14'd2 : 14'd0);
 
 // Words that left, those that are left of the frame that is read, and the chosen word.
 wire [P-1:0] f_read = read_pointer - {{P - 1{1'b0}}, out_valid};
@@ -79,15 +84,18 @@ always_ff @(posedge clk) begin
     f_started <= 1'b1;
     if (!f_started) assume (rst);
     if (in_valid) assume (in_first == !f_state[9] && in_bytes != '0 && (in_last ? in_bytes <= 7'd64 : in_bytes == 7'd64));
+    if (in_valid && !in_first) assume (in_pad == f_pad);
     if (word_ready) assume (word_valid && (f_left != '0 || frame_valid));
     assume (frame_ready == (word_ready && f_left == '0));
     // What the FIFO's proof says of any number.
     if (frame_valid) assume (meta == f_given[0]);
     {f_first_2, f_last_2, f_error_2, f_data_2} <= {f_first_1, f_last_1, f_error_1, f_data_1};
-    {f_bytes_2, f_index_2, f_time_2, f_limit_2} <= {f_bytes_1, f_index_1, f_time_1, f_limit_1};
-    f_limit_1 <= max_length < 14'd16371 ? {1'b0, max_length} : 15'd16371;
+    {f_bytes_2, f_index_2, f_time_2, f_limit_2, f_pad_2} <= {f_bytes_1, f_index_1, f_time_1, f_limit_1, f_pad_1};
+    f_limit_1 <= {1'b0, max_length} < f_longest ? {1'b0, max_length} : f_longest;
     if (in_valid) begin
         {f_first_1, f_last_1, f_error_1, f_data_1} <= {in_first, in_last, in_error, in_data};
+        if (in_pad) f_data_1 <= in_data << 16 | (in_first ? 512'd0 : 512'(f_tail));
+        {f_tail, f_pad, f_pad_1} <= {in_data[511:496], in_pad, in_pad};
         {f_bytes_1, f_index_1} <= {in_bytes, f_state[8:0]};
         if (in_first) f_time_1 <= in_time;
     end
@@ -152,17 +160,22 @@ always_ff @(posedge clk) begin
         if (f_valid_1) begin
             assert ({data_1, first_1, last_1, error_1} == {f_data_1, f_first_1, f_last_1, f_error_1});
             assert (length_1 == {f_index_1, 6'd0} + {8'd0, f_bytes_1});
-            assert (fcs_only_1 == (f_last_1 && !f_first_1 && f_bytes_1 <= 7'd4));
+            assert (fcs_only_1 == (f_last_1 && !f_first_1 && f_bytes_1 <= (f_pad_1 ? 7'd2 : 7'd4)));
+            assert (pad_1 == f_pad_1);
             assert (f_first_1 == !f_state_2[9] && f_index_1 == f_state_2[8:0]);
             assert (f_last_1 ? f_bytes_1 != '0 && f_bytes_1 <= 7'd64 : f_bytes_1 == 7'd64);
         end
         if (f_valid_1 || f_state_1[9]) assert (time_1 == f_time_1);
         assert (limit == f_limit_1 && f_limit_1 <= 15'd16371);
+        if (f_valid_1 && f_pad_1) assert (f_limit_1 <= 15'd16369);
+        if (f_state[9]) assert (carry == f_tail);
+        if (f_valid_1) assert (f_pad_1 == f_pad);
+        if (f_valid_2 && f_valid_1 && !f_first_1) assert (f_pad_2 == f_pad_1);
         if (f_valid_2) begin
             assert ({data_2, first_2, last_2, time_2} == {f_data_2, f_first_2, f_last_2, f_time_2});
-            assert (fcs_only_2 == (f_last_2 && !f_first_2 && f_bytes_2 <= 7'd4));
-            assert (f_limit_2 <= 15'd16371);
-            assert (length_2 == f_length[13:0] - 14'd4 && bad_2[0] == f_error_2);
+            assert (fcs_only_2 == (f_last_2 && !f_first_2 && f_bytes_2 <= (f_pad_2 ? 7'd2 : 7'd4)));
+            assert (f_limit_2 <= (f_pad_2 ? 15'd16369 : 15'd16371));
+            assert (length_2 == f_data_length && bad_2[0] == f_error_2);
             assert (bad_2[1] == (!f_error_2 && f_length < 15'd64));
             assert (bad_2[2] == (!f_error_2 && f_length >= 15'd64 && f_length > f_limit_2));
             assert (f_first_2 == !f_state_3[9] && f_index_2 == f_state_3[8:0]);

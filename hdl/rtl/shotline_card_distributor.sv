@@ -14,10 +14,14 @@
 //   4..7   Toeplitz hash, 0 if the frame is not IP
 //   8..15  TAI time of its first word
 //
+// With `pad` two bytes of 0 come between header and frame and count in the length: what follows an Ethernet header of
+// 14 bytes, and others of multiples of 4, can then begin at a multiple of 8.
+//
 // At 200 MHz the packed bus has 64 bytes per clock and 100G Ethernet 62.5 with 20 bytes between frames. A packet has 12
-// bytes more than its frame, 19 with the unused bytes of its last block, so every length has the full rate. The input has
-// one frame in a word, so at 200 MHz it is slower than the wire for lengths just above a multiple of 64 (a frame of 65
-// bytes takes two clocks, 1.36 on the wire): it needs the clock of the MAC, or a MAC with several frames in a word.
+// bytes more than its frame, 19 with the unused bytes of its last block, so every length has the full rate. With `pad`
+// these are 14 and 21; the slowest is a frame of 67 bytes, 88 on the bus for 87 on the wire: 101.2 Gbit/s. The input
+// has one frame in a word, so at 200 MHz it is slower than the wire for lengths just above a multiple of 64 (a frame of
+// 65 bytes takes two clocks, 1.36 on the wire): it needs the clock of the MAC, or a MAC with several frames in a word.
 //
 // The MAC must not be within a frame when `rst` falls. The key and the table are written before the first frame.
 
@@ -35,8 +39,10 @@ module shotline_card_distributor #(
     // TAI time in the unit that the header of packets is to have.
     input  wire [63:0]              time_tai,
 
-    // Configuration: longest frame with FCS (at most 16371), key (byte 0 in bits 7:0), entries of the table of channels.
+    // Configuration: longest frame with FCS (at most 16371, with padding 16369), padding (from the next frame on), key
+    // (byte 0 in bits 7:0), entries of the table of channels.
     input  wire [13:0]              max_length,
+    input  wire                     pad,
     input  wire [319:0]             key,
     input  wire                     table_write,
     input  wire [TABLE_LOG2-1:0]    table_index,
@@ -55,7 +61,7 @@ module shotline_card_distributor #(
     output wire [511:0]             m_data,         // byte 0 in bits 7:0
     output wire                     m_first,        // a packet begins in this word
     output wire [2:0]               m_first_block,  // at this block of 8 bytes
-    output wire [13:0]              m_length,       // its bytes with header
+    output wire [13:0]              m_length,       // its bytes with header and padding
     output wire [CHANNELS_LOG2-1:0] m_channel,
 
     // Frames by what became of them. Delivered ones count when their first word leaves.
@@ -74,7 +80,7 @@ module shotline_card_distributor #(
         "shotline_card_distributor: BUFFER_LOG2 must be 2 to 16")
 
     // Input register.
-    logic in_valid, in_first, in_last, in_error;
+    logic in_valid, in_first, in_last, in_error, in_pad;
     logic [511:0] in_data;
     logic [6:0] in_bytes;
     logic [63:0] in_time;
@@ -96,6 +102,7 @@ module shotline_card_distributor #(
         in_time  <= time_tai;
         in_first <= next_first;
         in_valid <= s_axis_tvalid && !rst;
+        if (next_first) in_pad <= pad;  // never changes within a frame
         if (rst) next_first <= 1'b1;
         else if (s_axis_tvalid) next_first <= s_axis_tlast;
     end
@@ -115,7 +122,7 @@ module shotline_card_distributor #(
 
     shotline_card_frames #(.CHANNELS_LOG2(CHANNELS_LOG2), .BUFFER_LOG2(BUFFER_LOG2)) frames (
         .clk, .rst, .max_length,
-        .in_valid, .in_data, .in_first, .in_last, .in_bytes, .in_error, .in_time,
+        .in_valid, .in_data, .in_first, .in_last, .in_bytes, .in_error, .in_time, .in_pad,
         .class_flags, .class_hash, .class_channel, .dropped,
         .frame_valid, .frame_ready, .frame_length, .frame_flags, .frame_hash, .frame_time, .frame_channel,
         .word_valid, .word_ready, .word_data);

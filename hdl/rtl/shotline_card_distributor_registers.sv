@@ -39,6 +39,7 @@ module shotline_card_distributor_registers #(
 
     // Configuration and counters of the distributor, in the domain of `mac_clk`.
     output logic [13:0]             max_length,
+    output logic                    pad,
     output logic [319:0]            key,
     output wire                     table_write,
     output wire  [TABLE_LOG2-1:0]   table_index,
@@ -62,6 +63,7 @@ module shotline_card_distributor_registers #(
     localparam logic [31:0] LONGEST = 32'd16371;
     // The registers of the configuration by their words in the block.
     localparam logic [3:0] MAX_LENGTH = REG_CARD_DISTRIBUTOR_MAX_LENGTH[5:2];
+    localparam logic [3:0] PAD = REG_CARD_DISTRIBUTOR_PAD[5:2];
     localparam logic [3:0] TABLE = REG_CARD_DISTRIBUTOR_TABLE[5:2];
     localparam logic [3:0] KEY = REG_CARD_DISTRIBUTOR_KEY_0[5:2];
 
@@ -89,6 +91,7 @@ module shotline_card_distributor_registers #(
             REG_CARD_DISTRIBUTOR_MAX_LENGTH: bad = !crossing_ready || write_data > LONGEST;
             REG_CARD_DISTRIBUTOR_TABLE:
                 bad = !crossing_ready || no_entry || no_channel || write_data[31:24] != '0 || write_data[15:12] != '0;
+            REG_CARD_DISTRIBUTOR_PAD: bad = !crossing_ready || write_data[31:1] != '0;
             default: bad = !crossing_ready || !is_key || write_addr[1:0] != 2'd0;
         endcase
 
@@ -104,22 +107,31 @@ module shotline_card_distributor_registers #(
     assign table_index   = value[TABLE_LOG2-1:0];
     assign table_channel = value[16+:CHANNELS_LOG2];
     always_ff @(posedge mac_clk)
-        if (mac_rst) max_length <= RESET_CARD_DISTRIBUTOR_MAX_LENGTH[13:0];
-        else if (put && place == MAX_LENGTH) max_length <= value[13:0];
+        if (mac_rst) begin
+            max_length <= RESET_CARD_DISTRIBUTOR_MAX_LENGTH[13:0];
+            pad        <= RESET_CARD_DISTRIBUTOR_PAD[0];
+        end else if (put) begin
+            if (place == MAX_LENGTH) max_length <= value[13:0];
+            if (place == PAD) pad <= value[0];
+        end
     always_ff @(posedge mac_clk)
         for (int i = 0; i < 10; i++) if (put && place == KEY + 4'(i)) key[32*i +: 32] <= value;
 
     // ---------------------------------------------------------------- reads
-    // The last value of each register, and whether `max_length` was written since the reset.
+    // The last value of each register, and whether those with a reset value were written since the reset.
     logic [31:0] last, found;
-    logic written;
+    logic written_length, written_pad;
     shotline_lut_ram #(.WIDTH(32), .DEPTH_LOG2(4)) values (
         .clk, .write, .write_addr(write_addr[5:2]), .write_data, .read_addr(read_addr[5:2]), .read_data(last)
     );
     always_ff @(posedge clk) begin
-        found <= read_addr[5:2] == MAX_LENGTH && !written ? RESET_CARD_DISTRIBUTOR_MAX_LENGTH : last;
-        if (rst) written <= 1'b0;
-        else if (write && write_addr == REG_CARD_DISTRIBUTOR_MAX_LENGTH) written <= 1'b1;
+        found <= read_addr[5:2] == MAX_LENGTH && !written_length ? RESET_CARD_DISTRIBUTOR_MAX_LENGTH
+            : read_addr[5:2] == PAD && !written_pad ? RESET_CARD_DISTRIBUTOR_PAD : last;
+        if (rst) {written_length, written_pad} <= '0;
+        else if (write) begin
+            if (write_addr == REG_CARD_DISTRIBUTOR_MAX_LENGTH) written_length <= 1'b1;
+            if (write_addr == REG_CARD_DISTRIBUTOR_PAD) written_pad <= 1'b1;
+        end
     end
 
     wire counts_ready, counts_valid;
@@ -135,10 +147,11 @@ module shotline_card_distributor_registers #(
     always_comb
         case (read_addr)
             REG_CARD_DISTRIBUTOR_PARAMETERS: read_data = {39'd0, 5'(BUFFER_LOG2), 4'(TABLE_LOG2)};
-            REG_CARD_DISTRIBUTOR_MAX_LENGTH, REG_CARD_DISTRIBUTOR_TABLE, REG_CARD_DISTRIBUTOR_KEY_0,
-            REG_CARD_DISTRIBUTOR_KEY_1, REG_CARD_DISTRIBUTOR_KEY_2, REG_CARD_DISTRIBUTOR_KEY_3,
-            REG_CARD_DISTRIBUTOR_KEY_4, REG_CARD_DISTRIBUTOR_KEY_5, REG_CARD_DISTRIBUTOR_KEY_6,
-            REG_CARD_DISTRIBUTOR_KEY_7, REG_CARD_DISTRIBUTOR_KEY_8, REG_CARD_DISTRIBUTOR_KEY_9:
+            REG_CARD_DISTRIBUTOR_MAX_LENGTH, REG_CARD_DISTRIBUTOR_TABLE, REG_CARD_DISTRIBUTOR_PAD,
+            REG_CARD_DISTRIBUTOR_KEY_0, REG_CARD_DISTRIBUTOR_KEY_1, REG_CARD_DISTRIBUTOR_KEY_2,
+            REG_CARD_DISTRIBUTOR_KEY_3, REG_CARD_DISTRIBUTOR_KEY_4, REG_CARD_DISTRIBUTOR_KEY_5,
+            REG_CARD_DISTRIBUTOR_KEY_6, REG_CARD_DISTRIBUTOR_KEY_7, REG_CARD_DISTRIBUTOR_KEY_8,
+            REG_CARD_DISTRIBUTOR_KEY_9:
                 read_data = 48'(found);
             REG_CARD_DISTRIBUTOR_DELIVERED: read_data = delivered;
             REG_CARD_DISTRIBUTOR_ERROR:     read_data = error;

@@ -5,6 +5,8 @@
 // seen. `dropped` counts each such frame once: an error reported by the MAC, else too short, else too long, else no space.
 //
 // A last word with nothing but bytes of the FCS is not stored: a frame of n bytes takes (n - 4) / 64 words, rounded up.
+// With padding two bytes of 0 come before the frame and belong to it; because they are fewer than those of the FCS it
+// never has more words than it came in.
 // All words of a frame can be read when its metadata are valid.
 
 `default_nettype none
@@ -17,7 +19,7 @@ module shotline_card_frames #(
     input  wire                     clk,
     input  wire                     rst,
 
-    // Longest frame in bytes, with FCS; 16371 if it is larger, because the length of a packet has 14 bits.
+    // Longest frame in bytes, with FCS; 16371 if it is larger, with padding 16369, because a packet's length has 14 bits.
     input  wire [13:0]              max_length,
 
     // Words of frames with their FCS.
@@ -28,6 +30,7 @@ module shotline_card_frames #(
     input  wire [6:0]               in_bytes,  // 1 to 64
     input  wire                     in_error,  // with in_last
     input  wire [63:0]              in_time,   // with in_first
+    input  wire                     in_pad,    // put two bytes before the frame; the same for all of its words
 
     // Result of the classifier, valid nine clocks after in_last.
     input  wire [3:0]               class_flags,
@@ -40,7 +43,7 @@ module shotline_card_frames #(
     // Metadata of the oldest frame.
     output wire                     frame_valid,
     input  wire                     frame_ready,   // only with word_ready, for the first word
-    output wire [13:0]              frame_length,  // bytes without FCS
+    output wire [13:0]              frame_length,  // bytes without FCS, with padding
     output wire [3:0]               frame_flags,
     output wire [31:0]              frame_hash,
     output wire [63:0]              frame_time,
@@ -60,14 +63,15 @@ module shotline_card_frames #(
     localparam int P = BUFFER_LOG2 + 1;  // pointers: equal means empty, one wrap apart means full
     localparam logic [P-1:0] FULL = {1'b1, {BUFFER_LOG2{1'b0}}};
     localparam logic [P-1:0] ONE = {{P - 1{1'b0}}, 1'b1};
-    localparam logic [14:0] LONGEST = 15'd16371;
     localparam int DELAY = 7;  // clocks from the decision on a frame to the result of the classifier
     localparam int META = CHANNELS_LOG2 + 114;
 
-    // Stage 1: the length so far. `words` stops at 256, which is longer than any limit.
+    // Stage 1: the padding, the length so far. `words` stops at 256, which is longer than any limit.
     logic [8:0] words;
     wire [8:0] whole = in_first ? 9'd0 : words;
-    logic valid_1, first_1, last_1, error_1, fcs_only_1;
+    wire [14:0] longest = in_pad ? 15'd16369 : 15'd16371;
+    logic valid_1, first_1, last_1, error_1, fcs_only_1, pad_1;
+    logic [15:0] carry;  // the last two bytes of the word before
     logic [511:0] data_1;
     logic [63:0] time_1;
     logic [14:0] length_1;
@@ -76,22 +80,24 @@ module shotline_card_frames #(
         if (in_valid) begin
             words <= whole[8] ? whole : whole + 9'd1;
             if (in_first) time_1 <= in_time;
-            data_1     <= in_data;
+            carry      <= in_data[511:496];
+            data_1     <= in_pad ? {in_data[495:0], in_first ? 16'd0 : carry} : in_data;
+            pad_1      <= in_pad;
             first_1    <= in_first;
             last_1     <= in_last;
             error_1    <= in_error;
-            fcs_only_1 <= in_last && !in_first && in_bytes <= 7'd4;
+            fcs_only_1 <= in_last && !in_first && in_bytes <= (in_pad ? 7'd2 : 7'd4);
             length_1   <= {whole, 6'd0} + {8'd0, in_bytes};
         end
         valid_1 <= in_valid && !rst;
-        limit   <= {1'b0, max_length} > LONGEST ? LONGEST : {1'b0, max_length};
+        limit   <= {1'b0, max_length} > longest ? longest : {1'b0, max_length};
     end
 
     // Stage 2: what is wrong with the frame, except that it has no space.
     logic valid_2, first_2, last_2, fcs_only_2;
     logic [511:0] data_2;
     logic [63:0] time_2;
-    logic [13:0] length_2;  // without FCS
+    logic [13:0] length_2;  // without FCS, with padding
     logic [2:0] bad_2;      // causes of a drop: error, runt, giant
     wire runt  = length_1 < 15'd64;
     wire giant = length_1 > limit;
@@ -101,7 +107,7 @@ module shotline_card_frames #(
         last_2     <= last_1;
         fcs_only_2 <= fcs_only_1;
         time_2     <= time_1;
-        length_2   <= length_1[13:0] - 14'd4;
+        length_2   <= length_1[13:0] - (pad_1 ? 14'd2 : 14'd4);
         bad_2      <= {giant && !runt && !error_1, runt && !error_1, error_1};
         valid_2    <= valid_1 && !rst;
     end

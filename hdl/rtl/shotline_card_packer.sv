@@ -23,7 +23,7 @@ module shotline_card_packer #(
     // Metadata of the next frame; all of its words are there.
     input  wire                     frame_valid,
     output wire                     frame_ready,
-    input  wire [13:0]              frame_length,  // bytes without FCS
+    input  wire [13:0]              frame_length,  // bytes without FCS, with padding
     input  wire [3:0]               frame_flags,
     input  wire [31:0]              frame_hash,
     input  wire [63:0]              frame_time,

@@ -118,6 +118,7 @@ module shotline_card_port #(
     );
 
     wire [13:0] max_length;
+    wire pad;
     wire [319:0] key;
     wire table_write;
     wire [TABLE_LOG2-1:0] table_index;
@@ -130,7 +131,7 @@ module shotline_card_port #(
         .s_axil_wstrb, .s_axil_wvalid(wvalid[1]), .s_axil_wready(wready[1]), .s_axil_bresp(bresp[3:2]),
         .s_axil_bvalid(bvalid[1]), .s_axil_bready(bready[1]), .s_axil_araddr, .s_axil_arvalid(arvalid[1]),
         .s_axil_arready(arready[1]), .s_axil_rdata(rdata[63:32]), .s_axil_rresp(rresp[3:2]),
-        .s_axil_rvalid(rvalid[1]), .s_axil_rready(rready[1]), .mac_clk, .mac_rst, .max_length, .key, .table_write,
+        .s_axil_rvalid(rvalid[1]), .s_axil_rready(rready[1]), .mac_clk, .mac_rst, .max_length, .pad, .key, .table_write,
         .table_index, .table_channel, .count_delivered, .count_error, .count_runt, .count_giant, .count_overflow
     );
 
@@ -143,7 +144,7 @@ module shotline_card_port #(
     shotline_card_distributor #(
         .CHANNELS_LOG2(CHANNELS_LOG2), .TABLE_LOG2(TABLE_LOG2), .BUFFER_LOG2(BUFFER_LOG2)
     ) distributor (
-        .clk(mac_clk), .rst(mac_rst), .time_tai, .max_length, .key, .table_write, .table_index, .table_channel,
+        .clk(mac_clk), .rst(mac_rst), .time_tai, .max_length, .pad, .key, .table_write, .table_index, .table_channel,
         .s_axis_tdata, .s_axis_tkeep, .s_axis_tvalid, .s_axis_tlast, .s_axis_tuser, .m_valid(packed_valid),
         .m_ready(packed_ready), .m_data(packed_data), .m_first(packed_first), .m_first_block(packed_block),
         .m_length(packed_length), .m_channel(packed_channel), .count_delivered, .count_error, .count_runt, .count_giant,

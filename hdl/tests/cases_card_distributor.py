@@ -1,4 +1,4 @@
-"""Test cases of card_distributor: hashes, frames of all lengths, causes of loss, the rate of 100G Ethernet."""
+"""Test cases of card_distributor: hashes, padding, frames of all lengths, causes of loss, the rate of 100G Ethernet."""
 
 import os
 import random
@@ -31,6 +31,7 @@ ENTRIES = 1 << PARAMETERS["TABLE_LOG2"]
 CHANNELS = 1 << PARAMETERS["CHANNELS_LOG2"]
 BUFFER = 1 << PARAMETERS["BUFFER_LOG2"]
 MAX_LENGTH = 1526
+PAD = 2
 CAUSES = ["error", "runt", "giant", "overflow"]
 # Bytes that 100G Ethernet carries in a clock of 5 ns, and its preamble and gap.
 WIRE, GAP = 62.5, 20
@@ -42,7 +43,10 @@ VECTORS = [
 
 
 class Card:
-    """The device with a source of frames, a sink, and the packets that must arrive."""
+    """The device with a source of frames, a sink, and the packets that must arrive.
+
+    Each frame is padded or not, at random unless `pad` says it.
+    """
 
     def __init__(self, dut, ready=lambda: True, key=KEY):
         self.dut = dut
@@ -50,7 +54,8 @@ class Card:
         self.key = key
         self.table = [random.randrange(CHANNELS) for _ in range(ENTRIES)]
         self.now = random.getrandbits(62)
-        self.sent = []  # frames and the times of their first words
+        self.pad = None
+        self.sent = []  # frames, the times of their first words, and whether they are padded
         self.clocks = 0
 
     async def start(self):
@@ -59,6 +64,7 @@ class Card:
         dut.rst.value = 1
         dut.time_tai.value = 0
         dut.max_length.value = MAX_LENGTH
+        dut.pad.value = 0
         dut.key.value = int.from_bytes(self.key, "little")
         dut.s_axis_tvalid.value = 0
         dut.s_axis_tuser.value = 0
@@ -94,8 +100,11 @@ class Card:
             dut.s_axis_tkeep.value = keep
             dut.s_axis_tlast.value = last
             dut.s_axis_tuser.value = int(error and last)
+            # What `pad` becomes within a frame is not for this frame.
+            pad = random.random() < 0.5 if self.pad is None else self.pad
+            dut.pad.value = int(pad)
             if first:
-                self.sent.append((frame, self.now))
+                self.sent.append((frame, self.now, pad))
             first = False
 
     async def counts(self):
@@ -107,10 +116,10 @@ class Card:
             seen = self.sink.words
         return [int(getattr(self.dut, f"count_{name}").value) for name in ["delivered", *CAUSES]]
 
-    def expected(self, frame, time):
+    def expected(self, frame, time, pad):
         """Returns the packet of a frame and its channel."""
         number = toeplitz(frame.tuple, self.key)
-        data = frame.data[:-4]
+        data = bytes(PAD * pad) + frame.data[:-4]
         length = (len(data) + HEADER).to_bytes(2, "little")
         header = length + frame.flags.to_bytes(2, "little") + number.to_bytes(4, "little") + time.to_bytes(8, "little")
         return header + data, self.table[number % ENTRIES]
@@ -119,8 +128,10 @@ class Card:
         """Asserts that exactly these frames were delivered, in order."""
         found = [(packet.data, packet.channel) for packet in self.sink.packets]
         assert len(found) == len(sent), f"{len(found)} packets of {len(sent)} frames"
-        for i, (packet, (frame, time)) in enumerate(zip(found, sent, strict=True)):
-            assert packet == self.expected(frame, time), f"packet {i} of a frame of {len(frame.data)} bytes"
+        for i, (packet, (frame, time, pad)) in enumerate(zip(found, sent, strict=True)):
+            assert packet == self.expected(frame, time, pad), (
+                f"packet {i} of a frame of {len(frame.data)} bytes, {pad=}"
+            )
 
 
 async def start(dut, *args):
@@ -153,9 +164,9 @@ async def hashes_match_the_published_vectors(dut):
 async def frames_of_every_length_arrive_whole(dut):
     stall = [0.0]
     card = await start(dut, lambda: random.random() >= stall[0], random.randbytes(40))
-    lengths = list(range(64, MAX_LENGTH + 1))
+    lengths = [(length, pad) for length in range(64, MAX_LENGTH + 1) for pad in (False, True)]
     random.shuffle(lengths)
-    for length in lengths:
+    for length, card.pad in lengths:
         stall[0], pause = random.choice([(0.0, 0.0), (0.2, 0.4), (0.0, 0.5), (0.4, 0.7)])
         await card.send(random_frame(length), pause=pause)
     assert await card.counts() == [len(lengths), 0, 0, 0, 0]
@@ -184,11 +195,12 @@ async def bad_frames_are_counted_once_by_cause(dut):
 async def no_packet_is_longer_than_its_length_field(dut):
     card = await start(dut)
     dut.max_length.value = 16383
-    for length in (16371, 16372, 64, 17000, 16370):
-        await card.send(random_frame(length))
-    assert await card.counts() == [3, 0, 0, 2, 0]
-    card.check([card.sent[0], card.sent[2], card.sent[4]])
-    assert len(card.sink.packets[0].data) == 16383
+    for card.pad, longest in ((False, 16371), (True, 16369)):
+        for length in (longest, longest + 1, 64, 17000, longest - 1):
+            await card.send(random_frame(length))
+    assert await card.counts() == [6, 0, 0, 4, 0]
+    card.check([frame for i, frame in enumerate(card.sent) if i % 5 in (0, 2, 4)])
+    assert [len(packet.data) for packet in card.sink.packets[::3]] == [16383, 16383]
 
 
 @case()
@@ -205,7 +217,7 @@ async def overflow_drops_whole_frames_and_counts_them(dut):
     delivered, *dropped = await card.counts()
     assert delivered and dropped[3] and not any(dropped[:3])
     assert delivered + dropped[3] == len(card.sent) and delivered == len(card.sink.packets)
-    by_time = {time: (frame, time) for frame, time in card.sent}
+    by_time = {entry[1]: entry for entry in card.sent}
     card.check([by_time[packet.fields()[3]] for packet in card.sink.packets])
     times = [packet.fields()[3] for packet in card.sink.packets]
     assert times == sorted(times)
@@ -235,11 +247,13 @@ async def no_length_overflows_at_the_rate_of_the_wire(dut):
     edges = [
         length for words in range(1, 24) for length in (64 * words, 64 * words + 1, 64 * words + 4, 64 * words + 5)
     ]
-    lengths = [*range(64, 84), *(length for length in edges if length <= MAX_LENGTH), MAX_LENGTH]
+    short = [*range(64, 84)]
+    lengths = [*short, *short, *(length for length in edges if length <= MAX_LENGTH), MAX_LENGTH]
     lengths += random.sample(range(64, MAX_LENGTH), 40)
     runs = [[length] * max(24, 16 * BUFFER * 64 // length) for length in lengths]
     runs += [[random.choice([64, 65, 69, 128, 129, MAX_LENGTH]) for _ in range(400)]]
-    for run in runs:
+    for number, run in enumerate(runs):
+        card.pad = number < len(short) if number < 2 * len(short) else random.random() < 0.5
         frame = {length: random_frame(length) for length in set(run)}
         for length in run:
             begin = card.clocks

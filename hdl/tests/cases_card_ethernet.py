@@ -66,7 +66,8 @@ class Card(Mac, Host):
 
     async def open(self):
         """Starts the channels, some with header split, in memory that is all 0."""
-        self.channels = {number: Channel(number, self, 64 if number % 2 else 0) for number in NUMBERS}
+        header = 80 if self.pad else 64
+        self.channels = {number: Channel(number, self, header if number % 2 else 0) for number in NUMBERS}
         for channel in self.channels.values():
             self.memory[channel.ring : channel.ring + SPACE] = bytes(SPACE)
             await channel.start()

@@ -19,14 +19,16 @@ class Mac:
 
     def begin(self):
         """Starts the clock."""
-        self.frames, self.now = [], random.getrandbits(62)
+        self.frames, self.now, self.pad = [], random.getrandbits(62), False
         self.table = [random.randrange(CHANNELS) for _ in range(ENTRIES)]
         for name in ("s_axis_tvalid", "s_axis_tlast", "s_axis_tuser"):
             getattr(self.dut, name).value = 0
         Clock(self.dut.mac_clk, MAC_PERIOD_PS, "ps").start()
 
     def settings(self):
-        """Returns the registers that the distributor needs, with their values."""
+        """Returns the registers that the distributor needs, with their values; every second time with padding."""
+        self.pad = not self.pad
+        yield REGISTERS["card_distributor.pad"], int(self.pad)
         keys = [int.from_bytes(KEY[at : at + 4], "little") for at in range(0, 40, 4)]
         yield from ((REGISTERS["card_distributor.key"] + 4 * index, value) for index, value in enumerate(keys))
         yield from ((REGISTERS["card_distributor.table"], i | channel << 16) for i, channel in enumerate(self.table))
@@ -54,7 +56,7 @@ class Mac:
 
     def packet(self, frame, time):
         """Returns the packet of a frame and its channel."""
-        number, data = toeplitz(frame.tuple), frame.data[:-4]
+        number, data = toeplitz(frame.tuple), bytes(2 * self.pad) + frame.data[:-4]
         header = (len(data) + HEADER).to_bytes(2, "little") + frame.flags.to_bytes(2, "little")
         return header + number.to_bytes(4, "little") + time.to_bytes(8, "little") + data, self.table[number % ENTRIES]
 
@@ -83,10 +85,22 @@ class Port(Mac, Card):
 
 @case
 async def frames_reach_the_buffers_of_their_channels(dut):
-    card = Port(dut, stalls=0.1)
+    await receive(Port(dut, stalls=0.1), False)
+
+
+@case
+async def padded_frames_reach_the_buffers_of_their_channels(dut):
+    await receive(Port(dut, stalls=0.1), True)
+
+
+async def receive(card, pad):
+    """Compares frames in memory with those that were sent, and all counters."""
     await card.start()
+    await card.write("pad", int(pad))
+    card.pad = pad
     # Two channels are not started.
-    shapes = {channel: (2048 if channel % 2 else 256, 64 if channel == 3 else 0) for channel in range(CHANNELS - 2)}
+    header = 80 if pad else 64
+    shapes = {channel: (2048 if channel % 2 else 256, header if channel == 3 else 0) for channel in range(CHANNELS - 2)}
     for channel, (buffer, header) in shapes.items():
         await card.open(channel, buffer, header)
         await card.give(channel, 0, 64)
@@ -98,7 +112,7 @@ async def frames_reach_the_buffers_of_their_channels(dut):
         length = random.choice([64, 65, 68, 69, random.randrange(1, MAX_LENGTH + 100)])
         frame, damaged = random_frame(length), random.random() < 0.1
         _, channel = card.packet(frame, 0)
-        needed = len(descriptors(length - 4 + HEADER, *shapes.get(channel, (2048, 0))))
+        needed = len(descriptors(length - 4 + HEADER + 2 * pad, *shapes.get(channel, (2048, 0))))
         reason = "error" if damaged else "runt" if length < 64 else "giant" if length > MAX_LENGTH else None
         if reason:
             bad[reason] += 1
@@ -134,6 +148,11 @@ async def registers_of_both_modules_are_on_one_bus(dut):
     card = Port(dut)
     await card.start()
     assert await card.axil.read("card_distributor.max_length") == MAX_LENGTH
+    assert await card.axil.read("card_distributor.pad") == 1
+    await card.write("pad", 2, response=REFUSED)
+    await card.write("pad", 0)
+    assert await card.axil.read("card_distributor.pad") == 0
+    await card.write("pad", 1)
     assert await card.axil.read("card.max_write") == 1
     parameters = PARAMETERS["TABLE_LOG2"] | PARAMETERS["BUFFER_LOG2"] << 4
     assert await card.axil.read("card_distributor.parameters") == parameters
@@ -150,4 +169,5 @@ async def registers_of_both_modules_are_on_one_bus(dut):
     await card.reset()
     await card.ready()
     assert await card.axil.read("card_distributor.max_length") == 1522
+    assert await card.axil.read("card_distributor.pad") == 0
     assert await card.axil.read("card_distributor.delivered") == 0

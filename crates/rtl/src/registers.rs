@@ -358,7 +358,7 @@ pub mod card_distributor {
     pub const MAX_LENGTH: u16 = 0x1004;
     /// `max_length` after reset.
     pub const MAX_LENGTH_RESET: u32 = 0x000005F2;
-    /// `max_length`: Bytes with FCS, at most 16371.
+    /// `max_length`: Bytes with FCS, at most 16371. With `pad` a frame of more than 16369 is too long at any value, because the length of a packet has 14 bits.
     pub const MAX_LENGTH_BYTES: u32 = 0x00003FFF;
     /// Lowest bit of [`MAX_LENGTH_BYTES`].
     pub const MAX_LENGTH_BYTES_LSB: u32 = 0;
@@ -372,6 +372,10 @@ pub mod card_distributor {
     pub const TABLE_CHANNEL: u32 = 0x00FF0000;
     /// Lowest bit of [`TABLE_CHANNEL`].
     pub const TABLE_CHANNEL_LSB: u32 = 16;
+    /// Padding of packets. Write it before channels are started; it is never applied to a part of a frame.
+    pub const PAD: u16 = 0x100C;
+    /// `pad`: Two bytes of 0 between header and frame, which count in the packet's length, so that what follows an Ethernet header of 14 bytes and others of multiples of 4 can begin at a multiple of 8.
+    pub const PAD_ENABLE: u32 = 1 << 0;
     /// Key of the Toeplitz hash, its first byte in bits 7:0 of the first word.
     pub const KEY: [u16; 10] = [0x1010, 0x1014, 0x1018, 0x101C, 0x1020, 0x1024, 0x1028, 0x102C, 0x1030, 0x1034];
     /// Frames passed on to the DMA module. 48 bits: read this word first, then the next.
@@ -380,7 +384,7 @@ pub mod card_distributor {
     pub const ERROR: u16 = 0x1048;
     /// Frames dropped because they have less than 64 bytes with FCS. 48 bits: read this word first, then the next.
     pub const RUNT: u16 = 0x1050;
-    /// Frames dropped because they are longer than `max_length`. 48 bits: read this word first, then the next.
+    /// Frames dropped because they are longer than `max_length`, or with `pad` than 16369. 48 bits: read this word first, then the next.
     pub const GIANT: u16 = 0x1058;
     /// Frames dropped because the frame buffer had no space: the DMA module or the bus was slower than the wire. 48 bits: read this word first, then the next.
     pub const OVERFLOW: u16 = 0x1060;

@@ -7,8 +7,10 @@ use super::source::{Source, Used};
 use super::sys::{Inputs, MAC_CLOCKS, MacClock, Outputs};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of a packet before its frame: length, flags, hash, time.
+/// Bytes of a packet before its frame and the padding: length, flags, hash, time.
 const HEADER: usize = 16;
+/// Zero bytes before a padded frame.
+const PAD: usize = 2;
 /// Bytes of a frame's check sequence, which is not delivered.
 const FCS: usize = 4;
 /// Bytes before a frame on the wire, and the least gap after it.
@@ -70,6 +72,8 @@ pub struct Frames {
     newest: Vec<u64>,
     /// Entries of the table of channels.
     pub(crate) entries: usize,
+    /// Whether packets are padded.
+    pub(crate) pad: bool,
     /// Frames that were found.
     pub(crate) found: Vec<Found>,
     /// Frames that were sent.
@@ -91,6 +95,7 @@ impl Frames {
             flying: BTreeMap::new(),
             newest: vec![0; channels],
             entries: 0,
+            pad: false,
             found: Vec::new(),
             sent: 0,
             words: 0,
@@ -155,7 +160,8 @@ impl Frames {
             return Err(format!("a packet with time {time_ns}, when no frame came, or one that was found before"));
         };
         frame.truncate(frame.len() - FCS);
-        if packet[HEADER..] != frame {
+        let padding = if self.pad { &[0; PAD][..] } else { &[] };
+        if packet[HEADER..].strip_prefix(padding) != Some(&frame) {
             return Err(format!("a packet of {} bytes is not the frame of time {time_ns}", packet.len()));
         }
         let chosen = hash as usize % self.entries % self.newest.len();
