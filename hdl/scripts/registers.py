@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the register map of `registers.toml` as SystemVerilog for each device, as Rust, and as a documentation page.
+"""Writes the register map of `registers.toml` as SystemVerilog for each device, as Rust, as C, and as a documentation page.
+
+C is only written for the packet card, whose DPDK driver needs it.
 
 With --check nothing is written; the exit status is 1 if a committed file differs from the generated one.
 """
 
 import argparse
 import sys
+import textwrap
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,6 +225,46 @@ def rust_register(register: Register, device: Device) -> list[str]:
     return lines
 
 
+def c_header(device: Device) -> str:
+    """Returns the device's addresses, masks and positions of fields as macros."""
+    guard = f"SHOTLINE_{device.name.upper()}_REGISTERS_H"
+    lines = [f"/* {ORIGIN} */", "", f"#ifndef {guard}", f"#define {guard}"]
+    for block in device.blocks:
+        # The blocks of a device are `card`, `card_channel`...: the others need not repeat the first's name.
+        prefix = f"SHOTLINE_{block.name.removeprefix(f'{device.name}_').upper()}"
+        about = f"Block `{block.name}` of `{block.module}`. {block.description}"
+        if block.copies > 1:
+            about += " Addresses are those of copy 0."
+        lines += ["", *c_comment(about)]
+        if block.copies > 1:
+            copies = "Copies of the block, and bytes from a register to the same register of the next."
+            lines += ["", *c_comment(copies)]
+            lines += [f"#define {prefix}_COPIES {block.copies}", f"#define {prefix}_STRIDE 0x{block.stride:X}"]
+        for register in block.registers:
+            lines += ["", *c_register(register, f"{prefix}_{register.name.upper()}", device)]
+    return "\n".join([*lines, "", "#endif"]) + "\n"
+
+
+def c_register(register: Register, name: str, device: Device) -> list[str]:
+    note = " 48 bits: read this word first, then the next." if register.access == "ct" else ""
+    lines = c_comment(f"{register.description}{note}")
+    lines.append(f"#define {name} {device.hex(register.address)}")
+    if register.count > 1:
+        lines.append(f"#define {name}_WORDS {register.count}")
+    if register.reset:
+        lines.append(f"#define {name}_RESET 0x{register.reset:08X}u")
+    for item in register.fields:
+        lines += c_comment(item.description)
+        lines.append(f"#define {name}_{item.name.upper()} 0x{item.mask:08X}u")
+        if item.high > item.low:
+            lines.append(f"#define {name}_{item.name.upper()}_LSB {item.low}")
+    return lines
+
+
+def c_comment(text: str) -> list[str]:
+    return textwrap.wrap(f"/* {text} */", 120, subsequent_indent=" * ", break_long_words=False, break_on_hyphens=False)
+
+
 def markdown(devices: list[Device]) -> str:
     lines = [
         f"<!-- {ORIGIN} -->",
@@ -274,6 +317,7 @@ def outputs() -> dict[Path, str]:
             for name in {block.constants for block in device.blocks}
         },
         ROOT / "crates/rtl/src/registers.rs": rust(devices),
+        ROOT / "dpdk/card_registers.h": c_header(next(device for device in devices if device.name == "card")),
         ROOT / "docs/rtl-registers.md": markdown(devices),
     }
 
