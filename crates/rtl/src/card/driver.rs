@@ -1,5 +1,6 @@
 //! Register accesses of a channel's software.
 
+use super::access::Registers;
 use super::descriptors::{Cause, Defect, Settings};
 use super::model::Card;
 use super::packet::Tally;
@@ -37,6 +38,20 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Reads the counters of a channel.
+    pub(crate) fn read(of: &mut impl Registers, channel: usize) -> Result<Self, String> {
+        let mut tally = |packets, bytes| {
+            let packets = of.read_counter(channel_register(packets, channel))?;
+            Ok::<_, String>(Tally { packets, bytes: of.read_counter(channel_register(bytes, channel))? })
+        };
+        Ok(Self {
+            received: tally(register::PACKETS_RECEIVED, register::BYTES_RECEIVED)?,
+            stopped: tally(register::PACKETS_STOPPED, register::BYTES_STOPPED)?,
+            no_descriptor: tally(register::PACKETS_NO_DESCRIPTOR, register::BYTES_NO_DESCRIPTOR)?,
+            late: tally(register::PACKETS_LATE, register::BYTES_LATE)?,
+        })
+    }
+
     /// Returns all packets, received and dropped.
     pub fn total(&self) -> Tally {
         [self.received, self.stopped, self.no_descriptor, self.late].into_iter().sum()
@@ -233,16 +248,7 @@ impl<S: Source> Card<S> {
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn counters(&mut self, channel: usize) -> Result<Counters, String> {
-        let mut tally = |packets: u16, bytes: u16| {
-            let packets = self.counter(channel_register(packets, channel))?;
-            Ok::<_, String>(Tally { packets, bytes: self.counter(channel_register(bytes, channel))? })
-        };
-        Ok(Counters {
-            received: tally(register::PACKETS_RECEIVED, register::BYTES_RECEIVED)?,
-            stopped: tally(register::PACKETS_STOPPED, register::BYTES_STOPPED)?,
-            no_descriptor: tally(register::PACKETS_NO_DESCRIPTOR, register::BYTES_NO_DESCRIPTOR)?,
-            late: tally(register::PACKETS_LATE, register::BYTES_LATE)?,
-        })
+        Counters::read(self, channel)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The bus and the memory behind it.
 
+use super::dma::Dma;
 use super::memory::Memory;
 use super::reads::{Completion, Injected, READ, ReadFaults, Reads};
 use super::requests::Request;
@@ -26,9 +27,9 @@ pub struct Stalls {
 ///
 /// It checks the rules of the interface: offers stay until they are accepted, writes do not cross 4 KiB.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<M = Memory> {
     /// Memory.
-    pub memory: Memory,
+    pub memory: M,
     /// Back-pressure.
     pub stalls: Stalls,
     /// The bus takes 64 bytes of a write in each clock, instead of two writes.
@@ -38,10 +39,11 @@ pub struct Host {
     random: SplitMix64,
 }
 
-impl Host {
-    pub(crate) fn new(channels: usize, seed: u64) -> Self {
+impl<M: Dma> Host<M> {
+    /// Creates a host. With `channels`, the rings, reports and buffers of those channels must be where `addresses` says.
+    pub(crate) fn new(memory: M, channels: Option<usize>, seed: u64) -> Self {
         Self {
-            memory: Memory::default(),
+            memory,
             stalls: Stalls::default(),
             single: false,
             reads: Reads::new(channels, seed ^ 1),
@@ -101,7 +103,7 @@ impl Host {
         inputs.data_ready = ready(data);
         inputs.slot_ready = ready(slots) && !(self.single && self.writes.is_sending(clock));
         inputs.read_ready = ready(reads);
-        if let Some(Completion { tag, error, words }) = self.reads.complete(clock, &self.memory) {
+        if let Some(Completion { tag, error, words }) = self.reads.complete(clock, &mut self.memory) {
             (inputs.completion_valid, inputs.completion_tag, inputs.completion_error) = (true, tag, error);
             inputs.completion_data.copy_from_slice(&words);
         }
@@ -122,7 +124,9 @@ impl Host {
         self.writes.settle(clock, inputs, outputs)?;
         Ok(self.writes.apply(clock, &mut self.memory))
     }
+}
 
+impl Host {
     /// Returns whether the integrated block takes requests in a clock, by the probability of the slots.
     pub(crate) fn accepts(&mut self) -> bool {
         let chance = self.stalls.slots;
@@ -131,7 +135,7 @@ impl Host {
 
     /// Chooses the completion that the integrated block gets in a clock.
     pub(crate) fn complete(&mut self, clock: u64) -> Option<Completion> {
-        self.reads.complete(clock, &self.memory)
+        self.reads.complete(clock, &mut self.memory)
     }
 
     /// Carries out a request of the integrated block. Returns the write that it was.

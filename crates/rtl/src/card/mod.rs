@@ -5,12 +5,15 @@
 //! each packet must be in memory whole, in order, or counted by one cause of loss. [`soak`] tests all of it at random;
 //! [`load`] measures how fast the module is. [`Receiver`] is the card with its distributor
 //! (`hdl/rtl/shotline_card_port.sv`) in the same surroundings: frames come at the rate of a wire.
+//! [`Device`] is the same card for the software and the memory of another process; nothing that they do is an error.
 
 mod access;
 mod addresses;
 mod block;
 mod channel;
 mod descriptors;
+mod device;
+mod dma;
 mod driver;
 mod expected;
 mod feeder;
@@ -32,6 +35,8 @@ mod writes;
 pub use block::{Block, Traffic};
 pub use channel::Channel;
 pub use descriptors::{Cause, Defect, Settings};
+pub use device::{CHANNELS, Device};
+pub use dma::Dma;
 pub use driver::{Counters, State, channel_register};
 pub use expected::Expected;
 pub use feeder::Feeder;

@@ -1,18 +1,15 @@
 //! The card's DMA module in its surroundings: packets, bus, memory, and the software of each channel.
 
-use super::access::{Access, Answer};
+use super::access::{Access, Answer, Registers};
 use super::block::{Block, Tick};
 use super::channel::Channel;
 use super::feeder::Feeder;
 use super::host::Host;
+use super::memory::Memory;
 use super::source::Source;
 use super::sys::{Inputs, Model, Top};
 use super::writes::Event;
-use crate::registers::card;
 use shotline_plan::pcie::Link;
-
-/// Clocks after which a register access or a reset has failed.
-const LIMIT: u64 = 20_000;
 
 /// Parameters of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +129,7 @@ impl<S: Source> Card<S> {
             model,
             size,
             feeder,
-            host: Host::new(channels, seed ^ 0x200),
+            host: Host::new(Memory::default(), Some(channels), seed ^ 0x200),
             block: None,
             channels: (0..channels).map(|number| Channel::new(number, seed ^ number as u64)).collect(),
             clock: 0,
@@ -151,12 +148,7 @@ impl<S: Source> Card<S> {
     /// # Errors
     /// If it does not become ready, or as [`tick`](Self::tick).
     pub fn wait_until_ready(&mut self) -> Result<(), String> {
-        while self.read(card::STATUS)? & card::STATUS_READY == 0 {
-            if self.clock > LIMIT {
-                return Err("the card does not become ready".into());
-            }
-        }
-        Ok(())
+        self.become_ready()
     }
 
     /// Returns the parameters.
@@ -193,47 +185,19 @@ impl<S: Source> Card<S> {
         (0..clocks).try_for_each(|_| self.tick())
     }
 
-    fn step(&mut self) -> Result<Option<Answer>, String> {
-        let clock = self.clock;
-        self.clock += 1;
-        let mut inputs = Inputs::default();
-        self.feeder.drive(clock, &mut inputs);
-        let done = match self.block.take() {
-            None => self.tick_ports(clock, inputs),
-            Some(mut block) => {
-                let done = self.tick_block(clock, &inputs, &mut block);
-                self.block = Some(block);
-                done
-            }
-        };
-        match (done, self.model.failures()) {
-            (Ok(answer), 0) => Ok(answer),
-            (Ok(_), failed) => Err(format!("clock {clock}: {failed} assertions failed")),
-            (Err(error), _) => Err(format!("clock {clock}: {error}")),
-        }
-    }
-
     /// Runs for one clock with the host at the ports of the DMA module.
     fn tick_ports(&mut self, clock: u64, mut inputs: Inputs) -> Result<Option<Answer>, String> {
         self.host.drive(clock, &mut inputs);
-        if let Some(Access { address, value, accepted: false }) = self.access {
-            (inputs.axil_awaddr, inputs.axil_araddr) = (address, address);
-            inputs.axil_wdata = value.unwrap_or(0);
-            (inputs.axil_awvalid, inputs.axil_wvalid) = (value.is_some(), value.is_some());
-            inputs.axil_arvalid = value.is_none();
+        if let Some(access) = &self.access {
+            access.drive(&mut inputs);
         }
         let outputs = self.model.tick(&inputs);
-        if let Some(access) = &mut self.access {
-            let ready = if access.value.is_some() { outputs.axil_awready } else { outputs.axil_arready };
-            access.accepted |= ready == 1;
-        }
+        let answer = self.access.as_mut().and_then(|access| access.settle(&outputs));
         self.feeder.settle(&outputs);
         for event in self.host.settle(clock, &inputs, &outputs)? {
             self.check(event)?;
         }
-        let answered = outputs.axil_bvalid == 1 || outputs.axil_rvalid == 1;
-        let answer = Answer { refused: outputs.axil_bresp != 0, data: outputs.axil_rdata };
-        Ok(answered.then_some(answer))
+        Ok(answer)
     }
 
     /// Runs for one clock, and those of the integrated block that end in it.
@@ -268,17 +232,6 @@ impl<S: Source> Card<S> {
         self.channels[event.channel()].check(event, &self.host.memory, &mut self.feeder)
     }
 
-    fn access(&mut self, address: u16, value: Option<u32>) -> Result<Answer, String> {
-        self.access = Some(Access { address, value, accepted: false });
-        for _ in 0..LIMIT {
-            if let Some(answer) = self.step()? {
-                self.access = None;
-                return Ok(answer);
-            }
-        }
-        Err(format!("clock {}: register {address:#06x} does not respond", self.clock))
-    }
-
     /// Writes a register.
     ///
     /// # Errors
@@ -303,7 +256,7 @@ impl<S: Source> Card<S> {
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn read(&mut self, address: u16) -> Result<u32, String> {
-        Ok(self.access(address, None)?.data)
+        self.read_register(address)
     }
 
     /// Reads both words of a 48-bit counter.
@@ -311,7 +264,36 @@ impl<S: Source> Card<S> {
     /// # Errors
     /// As [`tick`](Self::tick).
     pub fn counter(&mut self, address: u16) -> Result<u64, String> {
-        let low = self.read(address)?;
-        Ok(u64::from(self.read(address + 4)?) << 32 | u64::from(low))
+        self.read_counter(address)
+    }
+}
+
+impl<S: Source> Registers for Card<S> {
+    fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    fn set_access(&mut self, access: Option<Access>) {
+        self.access = access;
+    }
+
+    fn step(&mut self) -> Result<Option<Answer>, String> {
+        let clock = self.clock;
+        self.clock += 1;
+        let mut inputs = Inputs::default();
+        self.feeder.drive(clock, &mut inputs);
+        let done = match self.block.take() {
+            None => self.tick_ports(clock, inputs),
+            Some(mut block) => {
+                let done = self.tick_block(clock, &inputs, &mut block);
+                self.block = Some(block);
+                done
+            }
+        };
+        match (done, self.model.failures()) {
+            (Ok(answer), 0) => Ok(answer),
+            (Ok(_), failed) => Err(format!("clock {clock}: {failed} assertions failed")),
+            (Err(error), _) => Err(format!("clock {clock}: {error}")),
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Descriptor reads of the module, and their completions.
 
 use super::addresses::channel_at;
+use super::dma::Dma;
 use super::held::Held;
-use super::memory::Memory;
 use super::sys::{Inputs, Outputs};
 use shotline_random::SplitMix64;
 use std::ops::RangeInclusive;
@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 pub(crate) const READ: u64 = 256;
 /// Words of 8 bytes in a beat of the module's completions.
 const BEAT_WORDS: usize = 4;
+/// Beats of the module in a completion of the integrated block for PCIe.
+const MAX_BEATS: usize = 2;
 /// Beats of the completions of a read.
 const BEATS: u8 = 8;
 
@@ -52,7 +54,8 @@ pub(crate) struct Completion {
 struct Read {
     tag: u8,
     address: u64,
-    channel: usize,
+    /// `None` in memory without a layout.
+    channel: Option<usize>,
     /// First clock of a completion.
     due: u64,
     /// Beats sent.
@@ -77,6 +80,7 @@ pub(crate) struct Reads {
     pub idle: u16,
     /// Beats of a completion, 1 or a divisor of those of a read.
     pub beats: u8,
+    /// Of each channel; empty in memory without a layout.
     pub faults: Vec<ReadFaults>,
     pub injected: Vec<Injected>,
     /// Completions without a read.
@@ -90,7 +94,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    pub fn new(channels: usize, seed: u64) -> Self {
+    pub fn new(channels: Option<usize>, seed: u64) -> Self {
+        let channels = channels.unwrap_or(0);
         Self {
             latency: 100..=200,
             idle: 0,
@@ -116,7 +121,7 @@ impl Reads {
     }
 
     /// Chooses the completion of this clock.
-    pub fn complete(&mut self, clock: u64, memory: &Memory) -> Option<Completion> {
+    pub fn complete(&mut self, clock: u64, memory: &mut impl Dma) -> Option<Completion> {
         let count = BEAT_WORDS * usize::from(self.beats);
         if let Some(tag) = self.stray.take().filter(|&tag| self.flying.iter().all(|read| read.tag != tag)) {
             self.strays += u64::from(self.beats);
@@ -129,16 +134,19 @@ impl Reads {
         let ready = |read: &&mut Read| read.due <= clock && !read.is_dead();
         let choice = self.random.below(self.flying.iter_mut().filter(ready).count() as u64) as usize;
         let read = self.flying.iter_mut().filter(ready).nth(choice)?;
-        let error = read.fault == Some((Fault::Error, read.beats));
         let at = read.address + u64::from(read.beats) * 8 * BEAT_WORDS as u64;
-        let words = (0..count as u64).map(|word| memory.read_u64(at + 8 * word)).collect();
+        let mut bytes = [0; MAX_BEATS * 8 * BEAT_WORDS];
+        let bytes = &mut bytes[..8 * count];
+        let error = !memory.read(at, bytes) || read.fault == Some((Fault::Error, read.beats));
+        let words = bytes.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
         read.beats += self.beats;
         let (tag, channel, twice) = (read.tag, read.channel, read.twice);
-        if read.is_dead() {
-            self.injected[channel].never += 1;
+        let is_dead = read.is_dead();
+        if let Some(injected) = channel.map(|channel| &mut self.injected[channel]) {
+            injected.never += u64::from(is_dead);
+            injected.errors += u64::from(error);
         }
         if error || read.beats == BEATS {
-            self.injected[channel].errors += u64::from(error);
             self.stray = twice.then_some(tag);
             self.flying.retain(|read| read.tag != tag);
         }
@@ -163,14 +171,16 @@ impl Reads {
     /// # Errors
     /// If it is not one of the ring of a channel, or its tag is in flight.
     pub fn accept(&mut self, clock: u64, address: u64, tag: u8) -> Result<(), String> {
-        let channel =
-            channel_at(address).filter(|&channel| channel < self.faults.len() && address.is_multiple_of(READ));
-        let Some(channel) = channel else { return Err(format!("read at {address:#x}")) };
+        let channel = channel_at(address).filter(|&channel| channel < self.faults.len());
+        let is_free = self.faults.is_empty();
+        if !address.is_multiple_of(READ) || (channel.is_none() && !is_free) {
+            return Err(format!("read at {address:#x}"));
+        }
         if self.flying.iter().any(|read| read.tag == tag && !read.is_dead()) {
             return Err(format!("read at {address:#x} with tag {tag}, which is in flight"));
         }
         self.flying.retain(|read| read.tag != tag);
-        let faults = self.faults[channel];
+        let faults = channel.map(|channel| self.faults[channel]).unwrap_or_default();
         let kind = if self.one_in(faults.error) {
             Some(Fault::Error)
         } else if self.one_in(faults.never) {
@@ -182,7 +192,9 @@ impl Reads {
         let due = clock + 1 + self.random.between(*self.latency.start(), *self.latency.end());
         let twice = self.one_in(faults.twice);
         let read = Read { tag, address, channel, due, beats: 0, fault, twice };
-        self.injected[channel].never += u64::from(read.is_dead());
+        if let Some(channel) = channel {
+            self.injected[channel].never += u64::from(read.is_dead());
+        }
         self.flying.push(read);
         self.last = clock;
         Ok(())

@@ -1,5 +1,6 @@
 //! A card with its distributor as a user has it: frames go in, and their packets are taken from memory.
 
+use super::access::Registers;
 use super::descriptors::Settings;
 use super::driver::Counters;
 use super::frames::{CLOCK_FS, Found, Frames, NS};
@@ -44,6 +45,8 @@ pub struct Setup {
     pub buffer: u16,
     /// Bytes of a header's buffer, a multiple of 8; 0 without header split.
     pub header: u8,
+    /// Two bytes of padding between the header of a packet and its frame.
+    pub pad: bool,
     /// Longest frame with FCS.
     pub max_length: u16,
     /// TAI time at the first frame.
@@ -71,8 +74,20 @@ pub struct Distributed {
 }
 
 impl Distributed {
-    fn total(&self) -> u64 {
+    /// Returns all frames.
+    pub fn total(&self) -> u64 {
         self.delivered + self.error + self.runt + self.giant + self.overflow
+    }
+
+    /// Reads the counters.
+    pub(crate) fn read(of: &mut impl Registers) -> Result<Self, String> {
+        Ok(Self {
+            delivered: of.read_counter(register::DELIVERED)?,
+            error: of.read_counter(register::ERROR)?,
+            runt: of.read_counter(register::RUNT)?,
+            giant: of.read_counter(register::GIANT)?,
+            overflow: of.read_counter(register::OVERFLOW)?,
+        })
     }
 }
 
@@ -134,6 +149,8 @@ impl Receiver {
             card.write(register::TABLE, entry | channel << register::TABLE_CHANNEL_LSB)?;
         }
         card.write(register::MAX_LENGTH, setup.max_length.into())?;
+        card.write(register::PAD, setup.pad.into())?;
+        card.feeder.pad = setup.pad;
         // Enough descriptors in one channel, and not too much memory in all.
         let ring_log2 = 17_u32.saturating_sub(setup.channels.next_power_of_two().ilog2()).clamp(9, 12) as u8;
         let (buffer, header) = (setup.buffer, setup.header);
@@ -281,13 +298,7 @@ impl Receiver {
 
     /// Reads the counters of the distributor.
     fn distributed(&mut self) -> Result<Distributed, String> {
-        Ok(Distributed {
-            delivered: self.card.counter(register::DELIVERED)?,
-            error: self.card.counter(register::ERROR)?,
-            runt: self.card.counter(register::RUNT)?,
-            giant: self.card.counter(register::GIANT)?,
-            overflow: self.card.counter(register::OVERFLOW)?,
-        })
+        Distributed::read(&mut self.card)
     }
 
     fn run(&mut self, clocks: u64) -> Result<(), String> {

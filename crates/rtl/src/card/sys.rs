@@ -168,10 +168,10 @@ impl Model {
         outputs
     }
 
-    /// Resets the module, and waits until all of it has left the reset.
+    /// Resets the module, with all its clocks running, and waits until all of it has left the reset.
     pub(crate) fn reset(&mut self) {
         for clock in 0..2 * RESET_CLOCKS {
-            self.tick(&Inputs { reset: clock < RESET_CLOCKS, ..Inputs::default() });
+            self.tick(&Inputs { reset: clock < RESET_CLOCKS, mac_clocks: 2, ..Inputs::default() });
             self.tick_pcie(&PcieInputs::default());
         }
     }

@@ -1,6 +1,7 @@
 //! Posted writes of the module: their payload comes on another port, in lanes.
 
 use super::addresses::{channel_at, is_report};
+use super::dma::Dma;
 use super::feeder::BLOCKS;
 use super::held::Held;
 use super::memory::{Memory, REFUSED};
@@ -82,7 +83,8 @@ pub(crate) struct Writes {
     pub payload: (u64, u64),
     /// First clock in which a bus of 64 bytes a clock has sent all writes.
     sent: u64,
-    channels: usize,
+    /// `None` in memory without a layout.
+    channels: Option<usize>,
     random: SplitMix64,
     lanes: [VecDeque<u64>; BLOCKS],
     slots: VecDeque<(u64, Slot)>,
@@ -91,7 +93,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    pub fn new(channels: usize, seed: u64) -> Self {
+    pub fn new(channels: Option<usize>, seed: u64) -> Self {
         Self {
             max_write: 256,
             latency: 0..=40,
@@ -170,7 +172,7 @@ impl Writes {
             2 if index == 1 => Event::Interrupt { channel },
             _ => return Err(format!("slot {index}: kind {kind}, address {address:#x}, {length} bytes")),
         };
-        if channel >= self.channels {
+        if self.channels.is_some_and(|channels| channel >= channels) {
             return Err(format!("slot {index}: channel {channel}"));
         }
         Ok(Some(Slot { event, block: if kind == 0 { block } else { 0 } }))
@@ -182,7 +184,7 @@ impl Writes {
     /// If it is too long, refused, or not at an address of a channel.
     pub fn carry_out(&mut self, address: u64, bytes: &[u8], memory: &mut Memory) -> Result<Event, String> {
         let length = bytes.len();
-        let channel = channel_at(address).filter(|&channel| channel < self.channels && address & REFUSED == 0);
+        let channel = channel_at(address).filter(|&channel| Some(channel) < self.channels && address & REFUSED == 0);
         let Some(channel) = channel.filter(|_| length <= self.max_write) else {
             return Err(format!("write of {length} bytes at {address:#x}"));
         };
@@ -196,7 +198,7 @@ impl Writes {
     }
 
     /// Carries out the writes of this clock: at most two, and none after a report, so that it shows what came before.
-    pub fn apply(&mut self, clock: u64, memory: &mut Memory) -> Vec<Event> {
+    pub fn apply(&mut self, clock: u64, memory: &mut impl Dma) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(&(due, Slot { event, block })) = self.slots.front() {
             if due > clock || events.len() == 2 || matches!(events.last(), Some(Event::Report { .. })) {
@@ -205,12 +207,10 @@ impl Writes {
             match event {
                 Event::Write { address, length, channel } => {
                     let Some(bytes) = self.take(block, length) else { break };
-                    memory.write(address, &bytes);
-                    self.refuse(clock, address, channel);
+                    self.accept(clock, channel, memory.write(address, &bytes));
                 }
                 Event::Report { channel, address, value } => {
-                    memory.write(address, &value.to_le_bytes());
-                    self.refuse(clock, address, channel);
+                    self.accept(clock, channel, memory.write_report(address, value));
                     if value >> 24 & 1 == 1 {
                         self.notice(clock, 0, channel);
                     }
@@ -237,8 +237,8 @@ impl Writes {
         Some(bytes)
     }
 
-    fn refuse(&mut self, clock: u64, address: u64, channel: usize) {
-        if address & REFUSED != 0 {
+    fn accept(&mut self, clock: u64, channel: usize, is_accepted: bool) {
+        if !is_accepted {
             self.notice(clock, 1, channel);
         }
     }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_write_takes_one_block_of_each_lane_in_turn() {
-        let mut writes = Writes::new(1, 1);
+        let mut writes = Writes::new(Some(1), 1);
         for block in 0..24_u64 {
             writes.lanes[(block as usize + 5) % BLOCKS].push_back(block);
         }
