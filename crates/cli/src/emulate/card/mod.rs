@@ -1,8 +1,12 @@
-//! `shotline emulate card`: the packet card of `hdl/`, simulated clock by clock, between frames and files.
+//! `shotline emulate card`: the packet card of `hdl/`, simulated clock by clock, between frames and files or a driver.
 
 mod args;
 #[cfg(feature = "rtl")]
+mod files;
+#[cfg(feature = "rtl")]
 mod frames;
+#[cfg(feature = "rtl")]
+mod listen;
 #[cfg(feature = "rtl")]
 mod modules;
 #[cfg(feature = "rtl")]
@@ -17,7 +21,7 @@ pub use args::{Card, EXAMPLES};
 /// Simulates the card until all frames have been received or dropped.
 pub fn run(args: &Card) -> Result {
     #[cfg(feature = "rtl")]
-    return run::run(args);
+    return if args.listen.is_some() || args.window.is_some() { listen::run(args) } else { run::run(args) };
     #[cfg(not(feature = "rtl"))]
     {
         let _ = args;

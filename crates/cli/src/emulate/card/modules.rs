@@ -15,16 +15,17 @@ impl Modules {
     pub fn new(args: &Card, start_ns: u64, max_length: u16) -> Result<Self, String> {
         let setup = |seed| Setup {
             gbps: args.rate,
-            channels: args.channels.into(),
+            channels: args.channels().into(),
             buffer: args.buffer,
             header: args.header_split,
+            pad: false,
             max_length,
             start_ns,
             link: args.pcie,
             seed,
         };
         let modules = (0..u64::from(args.modules)).map(|module| Receiver::new(&setup(args.seed ^ module << 48)));
-        Ok(Self { receivers: modules.collect::<Result<_, _>>()?, channels: args.channels.into() })
+        Ok(Self { receivers: modules.collect::<Result<_, _>>()?, channels: args.channels().into() })
     }
 
     /// Sends a frame with FCS, but not before a time since the first frame.

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::output::{ByCause, CpuTime, Report, columns, print_table};
 use serde::Serialize;
+use shotline_instrument::card::Sent;
 use shotline_plan::pcie::Link;
 use shotline_rtl::card::{Counters, Distributed, Outcome, Tally};
 
@@ -13,6 +14,30 @@ struct ChannelReport {
     packets: u64,
     bytes: u64,
     dropped: ByCause,
+}
+
+/// Frames that software sent through a queue.
+#[derive(Serialize)]
+pub struct SentReport {
+    queue: usize,
+    frames: u64,
+    bytes: u64,
+    /// Frames that were not in memory that the card may access, or whose length is impossible.
+    #[serde(skip_serializing_if = "is_zero")]
+    refused: u64,
+}
+
+impl SentReport {
+    /// Returns the report of a queue.
+    pub fn of(queue: usize, sent: &Sent) -> Self {
+        let Sent { frames, bytes, refused } = *sent;
+        Self { queue, frames, bytes, refused }
+    }
+
+    /// Returns `true` if software has not sent.
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0 && self.refused == 0
+    }
 }
 
 /// Frames of one length.
@@ -57,8 +82,18 @@ pub struct CardReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lengths: Vec<LengthReport>,
     channels: Vec<ChannelReport>,
+    /// Frames that software sent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sent: Vec<SentReport>,
+    /// Frames of software that the interface did not take.
+    #[serde(skip_serializing_if = "is_zero")]
+    unsent: u64,
+    /// Drivers that connected; those in a guest do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<u64>,
     /// Entries of the table of channels: entry n is channel n modulo the number of channels.
-    table_entries: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_entries: Option<usize>,
     /// Clocks of 5 ns that were simulated.
     clocks: u64,
     /// Time from the first frame to the end, with idle time that was not simulated.
@@ -100,8 +135,8 @@ pub struct Facts {
     pub truncated: u64,
     /// Frames of each length.
     pub lengths: Vec<LengthReport>,
-    /// Entries of the table of channels.
-    pub table_entries: usize,
+    /// Entries of the table of channels, unless a driver has written them.
+    pub table_entries: Option<usize>,
     /// Clocks that were simulated.
     pub clocks: u64,
     /// Time from the first frame to the end.
@@ -134,11 +169,28 @@ impl CardReport {
             truncated: facts.truncated,
             lengths: facts.lengths,
             channels,
+            sent: Vec::new(),
+            unsent: 0,
+            connections: None,
             table_entries: facts.table_entries,
             clocks: facts.clocks,
             simulated_s: facts.simulated_s,
             cpu: CpuTime::now(),
         }
+    }
+
+    /// Returns the report of a card with drivers, with the channels that had packets.
+    pub fn of_driver(mut self, connections: Option<u64>, sent: Vec<SentReport>) -> Self {
+        self.channels.retain(|channel| channel.packets > 0 || !channel.dropped.is_empty());
+        Self { connections, sent, ..self }
+    }
+
+    /// Returns the report of a card on an interface, of which the kernel has dropped frames before they came to the wire.
+    pub fn of_interface(mut self, missed: u64, unsent: u64) -> Self {
+        self.arrived += missed;
+        self.dropped.extend(dropped([("wire", missed)]));
+        self.throughput_gbps = throughput(self.line_gbps, self.received, self.arrived);
+        Self { unsent, ..self }
     }
 }
 
@@ -157,6 +209,12 @@ impl Report for CardReport {
         if let Some(LinkReport { generation, lanes, max_payload_bytes }) = &self.link {
             rows.push(("link".into(), format!("PCIe gen {generation} x{lanes}, {max_payload_bytes} bytes")));
         }
+        if self.unsent > 0 {
+            rows.push(("not taken by the interface".into(), self.unsent.to_string()));
+        }
+        if let Some(connections) = self.connections {
+            rows.push(("driver connections".into(), connections.to_string()));
+        }
         rows.push(("simulated".into(), format!("{} clocks, {:.1} us", self.clocks, self.simulated_s * 1e6)));
         print_table(&rows);
         if !self.lengths.is_empty() {
@@ -169,13 +227,23 @@ impl Report for CardReport {
             let rows = self.lengths.iter().map(row).collect::<Vec<_>>();
             columns(&[">length", ">arrived", ">received", ">Gbit/s", ">of the line"], &rows);
         }
-        outln!();
-        let row = |of: &ChannelReport| {
-            let dropped = of.dropped.iter().map(|(cause, count)| format!("{cause} {count}")).collect::<Vec<_>>();
-            [of.channel.to_string(), of.packets.to_string(), of.bytes.to_string(), dropped.join(", ")]
-        };
-        let rows = self.channels.iter().map(row).collect::<Vec<_>>();
-        columns(&[">channel", ">packets", ">bytes", "dropped"], &rows);
+        if !self.channels.is_empty() {
+            outln!();
+            let row = |of: &ChannelReport| {
+                let dropped = of.dropped.iter().map(|(cause, count)| format!("{cause} {count}")).collect::<Vec<_>>();
+                [of.channel.to_string(), of.packets.to_string(), of.bytes.to_string(), dropped.join(", ")]
+            };
+            let rows = self.channels.iter().map(row).collect::<Vec<_>>();
+            columns(&[">channel", ">packets", ">bytes", "dropped"], &rows);
+        }
+        if !self.sent.is_empty() {
+            outln!();
+            let row = |of: &SentReport| {
+                [of.queue, of.frames as usize, of.bytes as usize, of.refused as usize].map(|n| n.to_string())
+            };
+            let rows = self.sent.iter().map(row).collect::<Vec<_>>();
+            columns(&[">queue", ">sent", ">bytes", ">refused"], &rows);
+        }
         Ok(())
     }
 }

@@ -1,16 +1,14 @@
 //! A run of the simulated card.
 
 use super::args::Card;
+use super::files::{Capture, create_folder};
 use super::frames::{Frames, Generator, Sent};
 use super::modules::Modules;
 use super::report::{CardReport, Facts, LengthReport, throughput};
 use crate::output::print_report;
 use crate::progress::Progress;
 use crate::{Result, signals};
-use shotline_store::pcapng::{Interface, Writer};
-use std::fs::File;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,7 +60,7 @@ pub(super) fn run(args: &Card) -> Result {
         link: args.pcie,
         truncated,
         lengths,
-        table_entries: run.modules.entries(),
+        table_entries: Some(run.modules.entries()),
         clocks: run.modules.clocks(),
         simulated_s: run.modules.seconds(),
     };
@@ -128,41 +126,25 @@ impl Run {
 }
 
 /// A capture of each channel.
-struct Files(Vec<(PathBuf, Writer<File>)>);
+struct Files(Vec<Capture>);
 
 impl Files {
     fn create(folder: &Path, args: &Card) -> Result<Self> {
         let module = if args.pcie.is_some() { "shotline_card_ethernet" } else { "shotline_card_port" };
-        std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+        create_folder(folder)?;
+        let comment = "frames as the simulated card wrote them to memory, without its header; times are of the header";
         let create = |channel| {
             let path = folder.join(format!("channel-{channel:03}.pcapng"));
-            let file = File::create_new(&path).map_err(|error| match error.kind() {
-                ErrorKind::AlreadyExists => format!("{} exists: choose another folder with --out", path.display()),
-                _ => format!("cannot create {}: {error}", path.display()),
-            })?;
-            let comment =
-                "frames as the simulated card wrote them to memory, without its header; times are of the header";
-            let mut writer = Writer::new(file, concat!("shotline ", env!("CARGO_PKG_VERSION")), comment)?;
-            writer.interface(&Interface {
-                name: format!("channel {channel}"),
-                description: format!("{module}, simulated"),
-                hardware: "none".into(),
-                ..Interface::default()
-            })?;
-            Ok((path, writer))
+            Capture::create(path, format!("channel {channel}"), module, comment)
         };
-        Ok(Self((0..args.modules * args.channels).map(create).collect::<Result<_>>()?))
+        Ok(Self((0..args.modules * args.channels()).map(create).collect::<Result<_>>()?))
     }
 
     fn write(&mut self, channel: usize, time_ns: u64, frame: &[u8]) -> Result {
-        let (path, writer) = &mut self.0[channel];
-        Ok(writer.packet(0, time_ns, &[frame]).map_err(|error| format!("cannot write {}: {error}", path.display()))?)
+        self.0[channel].write(time_ns, frame)
     }
 
     fn finish(&mut self) -> Result {
-        for (path, writer) in &mut self.0 {
-            writer.flush().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        }
-        Ok(())
+        self.0.iter_mut().try_for_each(Capture::finish)
     }
 }
