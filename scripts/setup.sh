@@ -37,7 +37,9 @@ add_group() {
             pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0 scipy==1.17.1)
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
-        dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
+        dpdk) # headers, drivers, dpdk-testpmd, taskset, and what the packet card's driver is built with
+            apt+=(libdpdk-dev dpdk dpdk-dev util-linux make xz-utils)
+            ;;
         guest) # QEMU, and the programs that guest/image.py copies into the guest
             apt+=(qemu-system-x86 seabios busybox-static cpio kmod util-linux iproute2 ethtool)
             apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli e2fsprogs)
@@ -90,6 +92,44 @@ install_apt() {
     as_root apt-get -qq update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
         install --yes --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# DPDK's headers for drivers outside of its tree, which libdpdk-dev lacks, into .cache/dpdk/VERSION/include.
+install_dpdk_headers() {
+    [[ " ${apt[*]}" == *" libdpdk-dev"* ]] || return 0
+    local version work
+    version=$(dpkg-query -W -f='${source:Version}' libdpdk-dev 2>/dev/null) || version=unknown
+    [[ ! -d .cache/dpdk/$version/include ]] || return 0
+    say "fetching DPDK's driver headers from the source package dpdk $version"
+    mkdir -p .cache/dpdk
+    work=$(mktemp -d -p "$PWD/.cache/dpdk")
+    if extract_dpdk_headers "$version" "$work"; then
+        mkdir -p ".cache/dpdk/$version"
+        mv "$work/include" ".cache/dpdk/$version/"
+    fi
+    rm -r "$work"
+    [[ ! -d .cache/dpdk/$version/include ]] || return 0
+    [[ ! ${CI:-} ]] || fail "DPDK's driver headers could not be fetched"
+    say "DPDK's driver headers could not be fetched: the packet card's driver will not be built or tested"
+}
+
+# The source package comes from the same signed archives as libdpdk-dev, by lists of its own: neither those of the
+# system nor its sources are changed, which needs no root. apt's own user could not enter the folder.
+extract_dpdk_headers() {
+    local version=$1 work=$2 file options headers
+    mkdir "$work"/{parts,lists,cache,include}
+    for file in /etc/apt/sources.list.d/{debian,ubuntu}.sources; do
+        [[ ! -f $file ]] || sed 's/^Types:.*/Types: deb-src/' "$file" >"$work/parts/${file##*/}"
+    done
+    file=/etc/apt/sources.list
+    [[ ! -f $file ]] || sed -nE '/(debian|ubuntu).* main/s/^deb\s/deb-src /p' "$file" >"$work/parts/system.list"
+    options=(-qq -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/parts"
+        -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
+    headers=(lib/ethdev/ethdev_{driver,pci,profile,vdev}.h lib/eal/include/{bus,dev}_driver.h
+        drivers/bus/{pci/bus_pci,vdev/bus_vdev}_driver.h)
+    apt-get "${options[@]}" update &&
+        (cd "$work" && apt-get "${options[@]}" source --download-only --tar-only "dpdk=$version") &&
+        tar -xJf "$work"/dpdk_*.orig.tar.xz -C "$work/include" --transform='s,.*/,,' --wildcards "${headers[@]/#/*/}"
 }
 
 install_pip() {
@@ -164,6 +204,7 @@ if ((${#pip[@]} + ${#hashed[@]})) && ! python3 -c 'import ensurepip, venv' 2>/de
     apt+=(python3-venv)
 fi
 install_apt
+install_dpdk_headers
 install_pip
 link_verilator
 install_cargo
