@@ -42,6 +42,11 @@ def has_dpdk():
     return bool(shutil.which("pkg-config")) and not subprocess.call(["pkg-config", "--exists", "libdpdk >= 22.11"])
 
 
+def has_pmd():
+    """Returns `True` if the packet card's DPDK driver can be built on this machine."""
+    return has_dpdk() and any((ROOT / ".cache" / "dpdk").glob("*/include"))
+
+
 def has_rtl():
     """Returns `True` if the RTL can be simulated and synthesised on this machine."""
     return all(map(shutil.which, RTL_TOOLS))
@@ -110,6 +115,17 @@ def build():
     return [*programs, *check("Rust tests", f"cargo nextest run {what} --no-run")]
 
 
+def pmd():
+    """Builds the packet card's DPDK driver, with warnings as errors, and lets the compiler analyse its paths."""
+    if not has_pmd():
+        return skip("driver", "DPDK's driver headers are missing (scripts/setup.sh dpdk): the driver was not built")
+    make = ["make", "--no-print-directory", "-C", "dpdk"]
+    return [
+        *check("driver", make),
+        *check("analysis of the driver", [*make, "OUT=../target/dpdk/analysis", "CFLAGS=-fanalyzer"]),
+    ]
+
+
 def rust(profile="default", **environment):
     """Runs the Rust tests with a profile of .config/nextest.toml."""
     report = ROOT / "target" / "nextest" / profile / "junit.xml"  # independent of CARGO_TARGET_DIR
@@ -157,6 +173,7 @@ STEPS = {
     "rustdoc": rustdoc,
     "dependencies": dependencies,
     "build": build,
+    "pmd": pmd,
     "rust": rust,
     "doctests": doctests,
     "loom": loom,
