@@ -27,6 +27,7 @@ MODULES = ["virtio_pci", "virtio_net", "virtio_console", "9pnet_virtio", "9p", "
 MODULES += ["ext4"]
 MODULES += ["crc32_pclmul", "crc32c-intel", "crc32_generic", "crc32c_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"]
 MODULES += ["veth"]
+MODULES += ["uio_pci_generic"]  # for DPDK
 
 PROGRAMS = ["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"]
 PROGRAMS += [f"ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("bw", "lat")]

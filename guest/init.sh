@@ -8,6 +8,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
+chmod go-w / /tmp # DPDK loads no driver from below a folder that others may write to
 mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done </modules/order

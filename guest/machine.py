@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from image import INSTALL, Missing, image, libraries
+from image import HERE, INSTALL, Missing, image, libraries, only
 
 HOST, HOST6 = "10.77.0.1", "fd77::1"
 GUEST, GUEST_2, GUEST_3, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "fd77::2"
@@ -30,6 +30,8 @@ MTU = 4300  # 4096 bytes of payload and all headers
 LIMIT = 120  # default time limit of a command, in seconds
 GRACE = 60  # additional seconds for the guest to report the end of a command
 BOOT_LIMIT = 180  # seconds; booting takes about ten seconds on an idle machine
+DRIVER = HERE.parent / "target" / "dpdk" / "librte_net_shotline.so"
+WINDOW = 4 << 20  # bytes of the window of a simulated packet card (dpdk/window.h)
 QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
@@ -105,6 +107,56 @@ class Drive:
         return [*words, "-device", f"nvme,drive={name},serial={self.serial},mdts={self.mdts},{block}"]
 
 
+@dataclass
+class Card:
+    """An ivshmem device whose BAR 2 is the window of a simulated packet card, with the guest's memory in a file for it.
+
+    `shotline emulate card --window FOLDER/window --memory FOLDER/memory` is the card. A process that maps the file of the
+    memory finds the guest's physical address A at the offset A, if there are at most 2 GiB. The guest gets dpdk-testpmd
+    with the card's driver, which `card-testpmd` starts.
+    """
+
+    folder: Path
+
+    @staticmethod
+    def programs():
+        """Returns the files that the guest needs."""
+        testpmd = shutil.which("dpdk-testpmd")
+        if not testpmd or not DRIVER.exists():
+            raise Missing(f"dpdk-testpmd or {DRIVER}: run scripts/setup.sh dpdk, then make pmd")
+        pool = only(Path("/usr/lib"), "*/dpdk/pmds-*/librte_mempool_ring.so.*.*")  # of mbufs
+        return [HERE / "card-testpmd", testpmd, pool, DRIVER]
+
+    @property
+    def window(self):
+        return self.folder / "window"
+
+    @property
+    def memory(self):
+        return self.folder / "memory"
+
+    def create(self, memory):
+        """Creates the files, so that either process may be the first to open them."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for file, bytes in ((self.window, WINDOW), (self.memory, memory << 20)):
+            with open(file, "ab") as opened:
+                opened.truncate(bytes)
+
+    def words(self, memory):
+        """Returns the arguments of QEMU's command line."""
+        shared = "memory-backend-file,share=on"
+        return [
+            *(
+                "-object",
+                f"{shared},id=memory,size={memory}M,mem-path={self.memory}",
+                "-machine",
+                "memory-backend=memory",
+            ),
+            *("-object", f"{shared},id=window,size={WINDOW},mem-path={self.window}"),
+            *("-device", "ivshmem-plain,memdev=window"),
+        ]
+
+
 class Guest:
     """A running guest, which with `wait=False` may still be booting until `booted` returns.
 
@@ -112,7 +164,7 @@ class Guest:
     limit of a command in seconds.
     """
 
-    def __init__(self, programs=(), memory=1024, drives=(), limit=LIMIT, wait=True):
+    def __init__(self, programs=(), memory=1024, drives=(), card=None, limit=LIMIT, wait=True):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
             raise Missing(f"{', '.join(missing)}: {INSTALL}")
         kernel, initrd = image()
@@ -121,12 +173,12 @@ class Guest:
         self.share = self.path / "share"
         for name in ("bin", "lib"):
             (self.share / name).mkdir(parents=True)
-        for program in programs:
+        for program in [*programs, *(card.programs() if card else [])]:
             self.put(program)
         self.jobs, self.ended, self.unread, self.limit = 0, set(), b"", limit
         self.process = self.port = None
         try:
-            self.start(kernel, initrd, memory, drives)
+            self.start(kernel, initrd, memory, drives, card)
             if wait:
                 self.booted()
         except BaseException:
@@ -154,7 +206,7 @@ class Guest:
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
 
-    def start(self, kernel, initrd, memory, drives):
+    def start(self, kernel, initrd, memory, drives, card):
         addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_2, GUEST_3)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
         # The guest calibrates its TSC at boot, which fails on a busy host: its clock then ran some thirty times too
@@ -177,6 +229,9 @@ class Guest:
         qemu += ["-device", "virtserialport,chardev=jobs,name=jobs"]
         for number, drive in enumerate(drives):
             qemu += drive.words(f"drive{number}", self.path)
+        if card:
+            card.create(memory)
+            qemu += card.words(memory)
         cable = [
             "ip link set lo up",
             "ip tuntap add cable mode tap",

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from image import Missing
-from machine import GUEST, HOST, LIMIT, Guest, GuestError
+from machine import GUEST, HOST, LIMIT, Card, Guest, GuestError
 
 EXAMPLES = f"""\
 The guest has Soft-RoCE (rxe0 at {GUEST}), the programs of rdma-core and perftest, an address {HOST} to reach this
@@ -18,6 +18,7 @@ examples:
   guest/run.py ibv_devinfo
   guest/run.py --script test.sh --share results
   guest/run.py --put ./my-test -- my-test --device rxe0
+  guest/run.py --card /tmp/card -- card-testpmd --auto-start --stats-period=1
   guest/run.py --host 'target/debug/shotline interop perftest write --bind {HOST}' -- ib_write_bw -d rxe0 -x 1 -F {HOST}
 """
 
@@ -41,6 +42,12 @@ def main():
     parser.add_argument(
         "--share", metavar="FOLDER", type=Path, help="copy the files in the guest's /share to this folder"
     )
+    parser.add_argument(
+        "--card",
+        metavar="FOLDER",
+        type=Path,
+        help="add a packet card, which is simulated with this folder's files window and memory, and DPDK",
+    )
     parser.add_argument("--limit", type=int, default=LIMIT, help="time limit of the command in seconds (%(default)s)")
     parser.add_argument("--memory", type=int, default=1024, help="memory of the guest in MiB (%(default)s)")
     arguments = parser.parse_args()
@@ -49,7 +56,8 @@ def main():
     if not command:
         parser.error("expected a command or --script")
     try:
-        with Guest(arguments.put, memory=arguments.memory) as guest:
+        card = Card(arguments.card) if arguments.card else None
+        with Guest(arguments.put, memory=arguments.memory, card=card) as guest:
             host = subprocess.Popen(guest.on_host("sh", "-c", f"exec {arguments.host}")) if arguments.host else None
             try:
                 return guest.run(command, arguments.limit, print_output).code
