@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,6 +18,10 @@ demo: ## record an emulated probe into an HDF5 file and verify every sample
 python: ## build the Python package from this tree into .venv: import shotline
 	@$(SETUP) build package
 	maturin develop --release --locked --quiet
+
+pmd: ## build the packet card's DPDK driver: target/dpdk/librte_net_shotline.so
+	@$(SETUP) build dpdk
+	@$(MAKE) --no-print-directory -C dpdk
 
 test: ## run every check and test of the repository; the last line is the total
 	@$(SETUP) $(TEST_SETUP)
@@ -127,6 +131,13 @@ bench-memif: ## compare receiving from a memif with dpdk-testpmd, receive a prob
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline-transport --features dpdk --example dpdk_throughput
 	python3 bench/memif.py $(ARGS)
+
+bench-pmd: ## compare instructions per packet of the packet card's DPDK driver with virtio's; ARGS=... for its options
+	@$(SETUP) build dpdk counts rtl
+	@$(MAKE) --no-print-directory -C dpdk
+	cargo build --release --locked --package shotline --features rtl
+	cargo build --release --locked --package shotline-rtl --features model --example card_latency
+	python3 bench/pmd.py $(ARGS)
 
 bench-xdp: ## compare receiving from a cable by AF_XDP with dpdk-testpmd; needs root; ARGS=... for its options
 	@$(SETUP) build dpdk

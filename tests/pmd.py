@@ -80,8 +80,16 @@ def eal_options(card):
     return [
         *("--no-huge", "-m", str(MEMORY_MIB), "--no-pci", "--no-telemetry", "--no-shconf", "--iova-mode=va"),
         *(f"--file-prefix=shotline{os.getpid()}{card.pid}", "--lcores=0@0-1,1@0-1"),
-        *("-d", str(DRIVER), "--vdev", f"net_shotline0,socket={card.socket}"),
+        *("-d", DRIVER.name, "--vdev", f"net_shotline0,socket={card.socket}"),
     ]
+
+
+def environment():
+    """Returns the environment in which an application finds the driver by its name.
+
+    DPDK refuses the path of a driver below a folder that all users may write to, such as /tmp.
+    """
+    return os.environ | {"LD_LIBRARY_PATH": str(DRIVER.parent)}
 
 
 def build(folder, source):
@@ -95,7 +103,7 @@ def build(folder, source):
 def run_application(path, card, *arguments):
     """Runs an application until it ends, and returns what it prints: words, of which the last is the value."""
     words = [str(path), *eal_options(card), "--", *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False, env=environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
@@ -120,6 +128,7 @@ class Testpmd:
             stdout=other,
             stderr=other,
             text=True,
+            env=environment(),
         )
         os.close(other)
         self.terminal, self.output = terminal, Output(terminal)
