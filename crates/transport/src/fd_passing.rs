@@ -87,7 +87,11 @@ fn take_queued(socket: impl AsFd) -> Vec<OwnedFd> {
     all
 }
 
-fn receive_all(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+/// Receives bytes without blocking, and all descriptors.
+///
+/// # Errors
+/// `AGAIN` if there are none, otherwise those of `recvmsg`.
+pub fn receive_all(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

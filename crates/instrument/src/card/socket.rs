@@ -4,14 +4,11 @@ use super::error::CardError;
 use super::window::{self, MAX_EVENTS, Window};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    recvmsg, sendmsg, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with, sockopt,
 };
-use shotline_transport::fd_passing::{discard, drain};
-use std::mem::MaybeUninit;
+use shotline_transport::fd_passing::{discard, drain, receive_all, send};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -125,7 +122,7 @@ impl Peer {
         hello[4..8].copy_from_slice(&window::VERSION.to_le_bytes());
         hello[8..].copy_from_slice(&(window::BYTES as u64).to_le_bytes());
         let peer = Self(fd);
-        peer.send(&hello, Some(window.fd()))?;
+        send(&peer.0, &hello, Some(window.fd()))?;
         Ok(peer)
     }
 
@@ -140,27 +137,18 @@ impl Peer {
     /// If the connection has ended.
     pub fn receive(&self) -> Result<Option<Result<Request, Errno>>, Errno> {
         let mut bytes = [0; REQUEST + 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_EVENTS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+        let (received, fds) = match receive_all(&self.0, &mut bytes) {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let rights = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(rights) => Some(rights),
-            _ => None,
-        });
-        let fds = rights.flatten().collect::<Vec<_>>();
-        let is_whole = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        match received.bytes {
+        match received {
             // The end of the connection. An empty message looks the same.
             0 => {
                 discard(fds);
                 Err(Errno::CONNRESET)
             }
-            REQUEST if is_whole => Ok(Some(request(&bytes, fds))),
+            REQUEST => Ok(Some(request(&bytes, fds))),
             _ => {
                 discard(fds);
                 Ok(Some(Err(Errno::INVAL)))
@@ -174,18 +162,7 @@ impl Peer {
     /// If the connection has ended, or the driver does not read its answers.
     pub fn answer(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         let error = result.map_or_else(Errno::raw_os_error, |()| 0);
-        self.send(&error.to_le_bytes(), None)
-    }
-
-    fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = fd.map(|fd| [fd]);
-        if let Some(fds) = &fds {
-            ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, flags).map(drop)
+        send(&self.0, &error.to_le_bytes(), None)
     }
 }
 
@@ -216,7 +193,8 @@ fn request(bytes: &[u8; REQUEST + 1], mut fds: Vec<OwnedFd>) -> Result<Request, 
             Ok(Request::Map { address, length, offset, fd })
         }
         (window::UNMAP, 0) => Ok(Request::Unmap { address, length }),
-        (window::EVENTS, 1..) if fds.iter().all(|fd| is_event(fd.as_fd())) => match usize::try_from(address) {
+        (window::EVENTS, 1..=MAX_EVENTS) if fds.iter().all(|fd| is_event(fd.as_fd())) => match usize::try_from(address)
+        {
             Ok(first) => Ok(Request::Events { first, fds }),
             Err(_) => Err(Errno::INVAL),
         },
@@ -269,7 +247,7 @@ mod tests {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         let is_right = |bytes: &[u8], fd: Option<BorrowedFd<'_>>| {
-            theirs.send(bytes, fd).unwrap();
+            send(&theirs, bytes, fd).unwrap();
             ours.receive().unwrap().unwrap().is_ok()
         };
         assert!(ours.receive().unwrap().is_none());
@@ -284,7 +262,7 @@ mod tests {
         assert!(!is_right(&[0; REQUEST + 1], Some(file.as_fd())));
         assert!(!is_right(&[0; 4096], Some(file.as_fd())));
         assert!(!is_right(&message(3, 0), None));
-        theirs.send(&[], None).unwrap();
+        send(&theirs, &[], None).unwrap();
         assert_eq!(ours.receive().unwrap_err(), Errno::CONNRESET);
         drop(theirs);
         assert_eq!(ours.receive().unwrap_err(), Errno::CONNRESET);
@@ -302,7 +280,7 @@ mod tests {
             if let Some(kind) = bytes.first_chunk_mut::<4>() {
                 *kind = (random.below(5) as u32).to_le_bytes();
             }
-            theirs.send(&bytes, (random.below(2) == 0).then_some(event.as_fd())).unwrap();
+            send(&theirs, &bytes, (random.below(2) == 0).then_some(event.as_fd())).unwrap();
             let received = ours.receive();
             assert_eq!(received.is_err(), bytes.is_empty());
         }
