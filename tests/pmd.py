@@ -154,6 +154,11 @@ class Testpmd:
         self.at = prompt.end()
         return self.output.text[begin : prompt.start()]
 
+    def more(self):
+        """Returns all that was printed until now."""
+        self.output.take(0.1)
+        return self.output.text
+
     def statistics(self):
         """Returns the port's extended statistics."""
         text = self.command("show port xstats 0")

@@ -39,8 +39,8 @@ def toeplitz(data):
     return value
 
 
-def channel_of(frame, channels):
-    """Returns the channel of a frame, by its addresses, and ports unless it is a fragment."""
+def hash_of(frame):
+    """Returns the hash of a frame, of its addresses, and ports unless it is a fragment."""
     packet = Ether(frame)
     ip = packet.getlayer(IPv6) or packet.getlayer(IP)
     data = b""
@@ -52,7 +52,11 @@ def channel_of(frame, channels):
         fragment = kind is IP and (ip.flags.MF or ip.frag)
         if transport is not None and not fragment:
             data += struct.pack(">HH", transport.sport, transport.dport)
-    return toeplitz(data) % ENTRIES % channels
+    return toeplitz(data)
+
+
+def channel_of(frame, channels):
+    return hash_of(frame) % ENTRIES % channels
 
 
 def frames_of(path, reader=RawPcapReader):

@@ -11,13 +11,16 @@ import pytest
 from pmd import Card, Testpmd, build, need_driver, run_application
 from scapy.all import ARP, IP, TCP, UDP, Dot1Q, Ether, IPv6, Raw
 from scapy.utils import RawPcapNgReader, wrpcap
-from test_packet_card import CAPTURES, SHORTEST, channel_of, frames_of
+from test_packet_card import CAPTURES, SHORTEST, channel_of, frames_of, hash_of
 
 from common import until
 
 # Offloads of testpmd's --rx-offloads.
 SCATTER, TIMESTAMP, BUFFER_SPLIT = 1 << 13, 1 << 14, 1 << 20
 ETHERNET = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+# Time between frames, longer than any is on the wire.
+GAP_NS = 10_000
+KINDS = {IP: "L3_IPV4_EXT_UNKNOWN", IPv6: "L3_IPV6_EXT_UNKNOWN"}
 # What the card says when all frames have been sent and counted.
 SENT = "frames: all sent"
 
@@ -52,7 +55,9 @@ def write_mix(path, count, longest):
             ETHERNET / ARP(pdst=address),
         )
         frames.append(packets[index % len(packets)])
-    wrpcap(str(path), frames)
+    for index, frame in enumerate(frames):
+        frame.time = index * GAP_NS / 1e9
+    wrpcap(str(path), frames, nano=True)
     return path
 
 
@@ -126,17 +131,44 @@ def test_long_frames_are_scattered_and_forwarded(tmp_path, split):
     assert forwarded(tmp_path / "sent", 4) == frames
 
 
-def test_hash_and_time_of_each_packet_are_in_its_mbuf(tmp_path, capture):
-    with Card(tmp_path, "--pcap", capture, "--times", "--pause", "--channels", 2) as card:
-        arguments = ("--forward-mode=rxonly", f"--rx-offloads={TIMESTAMP:#x}")
-        with Testpmd(card, *arguments, queues=2) as testpmd:
-            testpmd.command("set verbose 1")
-            testpmd.command("start")
-            card.log.wait_for(SENT)
-            testpmd.output.wait_for("timestamp")
-            testpmd.command("stop")
-            text = testpmd.quit()
-    assert "RSS hash=0x" in text, text
+def shown(folder, path, *arguments):
+    """Returns what testpmd shows of the packets of a capture, in the order of their times."""
+    fields = r"length=(\d+) - nb_segs=(\d+) - RSS hash=0x(\w+) - RSS queue=0x(\w+) - timestamp (\d+)  - hw ptype: ([\w ]*?)  -"
+    count = len(frames_of(path))
+    arguments = ("--forward-mode=rxonly", f"--rx-offloads={SCATTER | TIMESTAMP | BUFFER_SPLIT:#x}", *arguments)
+    flags = ("--pcap", path, "--times", "--channels", 2)
+    with Card(folder, *flags) as card, Testpmd(card, *arguments, queues=2) as testpmd:
+        testpmd.command("set verbose 1")
+        testpmd.command("start")
+        card.log.wait_for(SENT)
+        until(lambda: len(re.findall(fields, testpmd.more())) == count, what=f"{count} packets shown")
+        testpmd.command("stop")
+        packets = re.findall(fields, testpmd.quit())
+    assert len(packets) == count
+    return sorted(
+        (int(time), int(length), int(segments), int(value, 16), int(queue, 16), kinds)
+        for length, segments, value, queue, time, kinds in packets
+    )
+
+
+def kinds_of(frame):
+    packet = Ether(frame)
+    kinds = ["L2_ETHER_VLAN" if Dot1Q in packet else "L2_ETHER"]
+    return " ".join(kinds + [name for kind, name in KINDS.items() if kind in packet])
+
+
+@pytest.mark.parametrize("split", [8, 62])
+def test_mbufs_have_hash_time_type_and_split_headers(tmp_path, split):
+    path = write_mix(tmp_path / "mix.pcap", 60, 1500)
+    packets = shown(tmp_path, path, f"--rxpkts={split},512", "--mbuf-size=2176,640")
+    begin = packets[0][0]
+    for index, (frame, packet) in enumerate(zip(frames_of(path), packets, strict=True)):
+        frame = frame.ljust(SHORTEST, b"\0")
+        time, *found = packet
+        segments = 1 + -(-(len(frame) - split) // 512) if len(frame) > split else 1
+        assert found == [len(frame), segments, hash_of(frame), channel_of(frame, 2), kinds_of(frame)]
+        # A frame's time is that of its first 64 bytes, which are on the wire for 6 ns.
+        assert abs(time - begin - index * GAP_NS) <= 10, index
 
 
 CAUSES = ("stopped", "no_descriptor", "late")
