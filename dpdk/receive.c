@@ -205,6 +205,7 @@ static inline uint16_t take_whole(const struct shotline_receive_queue *queue, ui
 static inline uint16_t take_whole(const struct shotline_receive_queue *queue, uint16_t next, struct rte_mbuf **packets,
 				  uint16_t most)
 {
+	(void)queue, (void)next, (void)packets, (void)most;
 	return 0; /* packets are taken one by one */
 }
 #endif
