@@ -14,7 +14,7 @@ const PIECE: usize = 32 << 20;
 const MAX_THREADS: usize = 8;
 
 impl Region {
-    /// Touches every page of private writable memory, in pieces, with one thread per processor (up to 8). The kernel
+    /// Touches every page of writable memory, in pieces, with one thread per processor (up to 8). The kernel
     /// clears each page, which takes one second for 0.2 to 4 GiB. Returns early once `stop` is set.
     ///
     /// # Errors

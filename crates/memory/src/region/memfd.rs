@@ -30,6 +30,20 @@ impl Region {
     /// # Errors
     /// If `len` is 0 or there is not enough memory.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
+        Self::new_memfd(name, len)?.populated(Advice::LinuxPopulateWrite)
+    }
+
+    /// Like [`Self::memfd`], without touching the pages: [`Self::populate`] can be called later.
+    ///
+    /// # Errors
+    /// As [`Self::memfd`].
+    pub fn memfd_untouched(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
+        let region = Self::new_memfd(name, len)?;
+        region.advise_huge();
+        Ok(Arc::new(region))
+    }
+
+    fn new_memfd(name: &str, len: usize) -> Result<Self, MemoryError> {
         let len = round_up(len, rustix::param::page_size())?;
         check_one(Pages::Memfd, len)?;
         let failed = |source| MemoryError::Map { bytes: len, source };
@@ -38,7 +52,7 @@ impl Region {
         rustix::fs::ftruncate(&fd, len as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(MemoryError::Seal)?;
         let base = shared(fd.as_fd(), len, true).map_err(failed)?;
-        Self::from_mapping(base, len, Pages::Memfd, Some(fd), true).populated(Advice::LinuxPopulateWrite)
+        Ok(Self::from_mapping(base, len, Pages::Memfd, Some(fd), true))
     }
 
     /// Maps shared memory that another process created and passed by its file descriptor, in its current length. It
