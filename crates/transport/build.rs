@@ -13,7 +13,8 @@ fn dpdk() {
     let dpdk = pkg_config::Config::new().atleast_version("22.11").probe("libdpdk").unwrap_or_else(|error| {
         panic!("the feature dpdk needs DPDK 22.11 or newer (on Debian: apt-get install libdpdk-dev dpdk): {error}")
     });
-    const SOURCES: [&str; 4] = ["src/dpdk/shim.c", "src/dpdk/burst.c", "src/dpdk/zero_copy.c", "src/dpdk/direct.c"];
+    const SOURCES: [&str; 5] =
+        ["src/dpdk/shim.c", "src/dpdk/burst.c", "src/dpdk/zero_copy.c", "src/dpdk/direct.c", "src/dpdk/split.c"];
     for file in SOURCES.iter().chain(&["src/dpdk/shim.h", "src/dpdk/port.h"]) {
         println!("cargo::rerun-if-changed={file}");
     }

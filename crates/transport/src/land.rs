@@ -4,7 +4,7 @@ use crate::frame::{self, Datagram};
 use crate::neighbour::NeighbourCache;
 use crate::payload::PostedReceives;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{BatchInfo, Icrc, MAX_HEADER, PayloadLocation, Pick, RxPacket, Steer};
+use crate::{BatchInfo, Icrc, MAX_HEADER, PayloadDestination, PayloadLocation, Pick, RxPacket, Steer};
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use shotline_wire::{ParseError, crc, icrc};
@@ -54,14 +54,34 @@ impl Landing<'_> {
 
     /// Lets the steer choose a destination for a datagram, copies its payload there, and returns the ICRC's verdict.
     pub fn land<S: Steer>(&mut self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
+        let seen = seen(datagram);
+        let header = steer.header_len(&seen).min(MAX_HEADER);
+        let mut pick = [Pick::default()];
+        if let Some(front_len) = self.front_len(datagram).filter(|front_len| header <= *front_len) {
+            steer.pick(&seen, &mut pick);
+            let chosen = pick[0].header_len.map(|chosen| usize::from(chosen).min(MAX_HEADER).min(front_len));
+            return self.land_at(datagram, chosen.unwrap_or(header), pick[0].destination, steer);
+        }
+        self.land_at(datagram, header, pick[0].destination, steer)
+    }
+
+    /// Returns the bytes of a datagram in front of its ICRC; `None` if it is shorter than that.
+    fn front_len(&self, datagram: &Datagram<'_>) -> Option<usize> {
+        datagram.payload.len().checked_sub(if self.sealed { ICRC_BYTES } else { 0 })
+    }
+
+    /// Copies a datagram's payload behind a header of this length to a destination, and returns the ICRC's verdict.
+    pub fn land_at<S: Steer>(
+        &mut self,
+        datagram: &Datagram<'_>,
+        header: usize,
+        destination: PayloadDestination,
+        steer: &mut S,
+    ) -> Icrc {
         let bytes = datagram.payload;
-        let len = bytes.len() as u32;
-        let first = &bytes[..bytes.len().min(MAX_HEADER)];
-        let seen = BatchInfo { first, packets: 1, segment: len, last: len, source: datagram.source };
-        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
         let mut done = RxPacket {
             landed: PayloadLocation::Scratch(Sge::EMPTY),
-            header: first,
+            header: &bytes[..bytes.len().min(MAX_HEADER)],
             len: 0,
             source: datagram.source,
             stamp_ns: 0,
@@ -70,17 +90,13 @@ impl Landing<'_> {
             congested: datagram.congested,
             fault: Some(DropCause::Malformed),
         };
-        let header = steer.header_len(&seen).min(MAX_HEADER);
-        if let Some(front_len) = bytes.len().checked_sub(trailer).filter(|front_len| header <= *front_len) {
-            let mut pick = [Pick::default()];
-            steer.pick(&seen, &mut pick);
-            let header = pick[0].header_len.map_or(header, |chosen| usize::from(chosen).min(MAX_HEADER).min(front_len));
+        if let Some(front_len) = self.front_len(datagram).filter(|front_len| header <= *front_len) {
             let (front, sealed) = bytes.split_at(front_len);
             let (header, payload) = front.split_at(header);
             done.header = header;
             done.len = payload.len() as u32;
             done.fault = None;
-            done.landed = self.posted.land(pick[0].destination, payload, self.scratch);
+            done.landed = self.posted.land(destination, payload, self.scratch);
             if self.sealed || self.remainders {
                 done.payload_crc = crc::remainder(payload); // these bytes are still in the cache
             }
@@ -100,4 +116,11 @@ impl Landing<'_> {
         steer.landed(&[done]);
         verdict
     }
+}
+
+/// Returns what a steer sees of a datagram before its payload is copied.
+pub fn seen<'a>(datagram: &Datagram<'a>) -> BatchInfo<'a> {
+    let len = datagram.payload.len() as u32;
+    let first = &datagram.payload[..datagram.payload.len().min(MAX_HEADER)];
+    BatchInfo { first, packets: 1, segment: len, last: len, source: datagram.source }
 }

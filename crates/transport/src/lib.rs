@@ -73,7 +73,7 @@
 //! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 for runs of small packets |
 //! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
 //! | frames from an interface's driver (AF_XDP), as root | [`xdp`] | yes | 2, one by the kernel; 1 if the driver supports zero-copy |
-//! | DPDK ports and memif, with the feature `dpdk` | `dpdk` | yes | 1; over memif 2, or 1 without an ICRC |
+//! | DPDK ports and memif, with the feature `dpdk` | `dpdk` | yes; no with header split | 1; over memif 2, or 1 without an ICRC; 0 with header split |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
 //!
 //! [`lossy::Lossy`] wraps any of them and drops packets on purpose. [`prebuilt::PrebuiltIo`] is for senders whose
@@ -124,7 +124,8 @@ pub const MAX_BATCH: usize = 64;
 pub struct Recv {
     /// Identifier chosen by the caller, below the capacity that the backend was opened with.
     pub id: u32,
-    /// The buffer, in up to two pieces; an unused second piece is [`Sge::EMPTY`].
+    /// The buffer, in up to two pieces; an unused second piece is [`Sge::EMPTY`]. For a backend that does not steer, the
+    /// first piece is as long as the payload that is expected there, if the buffer is longer than that.
     pub sge: [Sge; 2],
 }
 
@@ -315,7 +316,7 @@ pub enum IoError {
     Disconnected,
 }
 
-/// Packets lost by a device and its driver, on receive and on send. No steer has seen them, and no caller has counted
+/// Packets lost by a device and its driver, on receive and on send, and copies that the transport makes. No steer has seen them, and no caller has counted
 /// them as lost. All counters are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
@@ -331,6 +332,9 @@ pub struct DeviceCounters {
     /// its buffer. That packet is lost, and so are those that arrive until the queue pair is ready again, which are not
     /// counted here.
     pub queue_pair_errors: u64,
+    /// Not a loss: payload bytes that were copied since the device wrote them. `None` of a transport that copies each
+    /// payload once, or passes on what an RDMA device has written.
+    pub copied_bytes: Option<u64>,
 }
 
 impl DeviceCounters {

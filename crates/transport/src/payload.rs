@@ -31,6 +31,12 @@ impl PostedReceives {
         }
     }
 
+    /// Returns the memory of a posted receive.
+    #[cfg(feature = "dpdk")]
+    pub fn get(&self, id: u32) -> Option<[Sge; 2]> {
+        *self.slots.get(id as usize)?
+    }
+
     /// Returns the memory of a destination if it is in one piece.
     #[cfg(feature = "dpdk")]
     pub fn contiguous(&self, to: PayloadDestination) -> Option<Sge> {

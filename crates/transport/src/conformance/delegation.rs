@@ -105,8 +105,14 @@ impl Wrapper<'_> {
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 18);
 const CAPABILITIES: Capabilities = Capabilities { steers: false, credits: true };
-const DEVICE: DeviceCounters =
-    DeviceCounters { missed: 7, receive_errors: 8, no_buffers: 9, unsent: 10, queue_pair_errors: 11 };
+const DEVICE: DeviceCounters = DeviceCounters {
+    missed: 7,
+    receive_errors: 8,
+    no_buffers: 9,
+    unsent: 10,
+    queue_pair_errors: 11,
+    copied_bytes: Some(12),
+};
 /// The steer's methods, the log entry of each call, and the log entry of its result.
 const STEERED: [(&str, &str, &str); 5] = [
     ("header_len", "header_len of 20 bytes", "header_len gave 21"),

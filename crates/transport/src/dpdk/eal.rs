@@ -3,6 +3,7 @@
 use super::sys;
 use crate::IoError;
 use std::ffi::CString;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Page size of DPDK's own memory.
@@ -39,6 +40,29 @@ struct Started {
     config: EalConfig,
     /// The PCI bus is enabled.
     pci: bool,
+}
+
+/// File of the packet card's driver, which is not part of DPDK.
+const CARD_DRIVER: &str = "librte_net_shotline.so";
+
+impl EalConfig {
+    /// Returns the configuration with which EAL also loads the packet card's driver, if it is near the program and the
+    /// user loads no driver. Otherwise it may be in DPDK's folder of drivers.
+    pub(super) fn with_card_driver(mut self) -> Self {
+        if !has_argument(&self, &["-d"])
+            && let Some(file) = std::env::current_exe().ok().and_then(|program| card_driver(&program))
+        {
+            self.arguments.extend(["-d".to_owned(), file.to_string_lossy().into_owned()]);
+        }
+        self
+    }
+}
+
+/// Returns the driver's file next to a program, or where `make pmd` writes it for a program of the same tree.
+fn card_driver(program: &Path) -> Option<PathBuf> {
+    let folder = program.parent()?;
+    let folders = [folder.to_owned(), folder.join("../dpdk"), folder.join("../../dpdk")];
+    folders.into_iter().map(|folder| folder.join(CARD_DRIVER)).find(|file| file.is_file())
 }
 
 static STARTED: OnceLock<Result<Started, String>> = OnceLock::new();
@@ -180,6 +204,23 @@ mod tests {
         assert!(pci.contains("-a 0000:03:00.0") && !pci.contains("--no-pci"));
         let own = EalConfig { arguments: vec!["-l".into(), "3".into()], ..config };
         assert!(!command_line(&own, None).unwrap().join(" ").contains("--lcores"));
+    }
+
+    #[test]
+    fn the_card_driver_is_found_in_the_tree_of_the_program() {
+        let folder = std::env::temp_dir().join(format!("shotline-driver-{}", std::process::id()));
+        let [debug, dpdk] = ["debug", "dpdk"].map(|name| folder.join(name));
+        for folder in [&debug, &dpdk] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let program = debug.join("shotline");
+        assert_eq!(card_driver(&program), None);
+        for folder in [&dpdk, &debug] {
+            std::fs::write(folder.join(CARD_DRIVER), "").unwrap();
+            let found = card_driver(&program).unwrap();
+            assert_eq!(found.canonicalize().unwrap(), folder.join(CARD_DRIVER).canonicalize().unwrap());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

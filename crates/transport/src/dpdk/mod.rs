@@ -5,6 +5,8 @@
 //! payloads in place. Receiving is by polling: [`PacketIo::wait`] polls and then sleeps between polls, so there is no
 //! descriptor to wait on.
 //!
+//! With header split (`split`) the device itself writes payloads to posted receives.
+//!
 //! Every input of the ICRC is known. Dropped and refused frames are counted by cause: [`DpdkCounters`].
 //!
 //! The two sides of a memif share memory and trust each other's rings, so both processes must belong to one user.
@@ -15,6 +17,7 @@ mod port;
 mod predicted;
 mod receive;
 mod send;
+mod split;
 mod state;
 mod sys;
 
@@ -25,7 +28,10 @@ use crate::{Capabilities, DeviceCounters, IoError, PacketIo, Recv, SCRATCH_BYTES
 pub use eal::{EalConfig, Pages};
 use hosts::HostCache;
 use port::Device;
+pub use port::writes_receives;
 use shotline_memory::{Regions, Sge};
+use split::state::Split;
+pub use split::state::SplitShape;
 use state::{Burst, PredictedState, TxBatch};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -75,6 +81,12 @@ pub struct DpdkConfig {
     /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a destination; not needed if the capacity
     /// is 0.
     pub scratch: Sge,
+    /// Shape of packets whose payloads the device may write to the posted receives itself, in the order of posting:
+    /// [`Capabilities::steers`] is then `false`. `None` for a caller that chooses the receive of each packet. It has an
+    /// effect with one queue of a device that [`writes_receives`], whose driver supports header split, and with receives
+    /// in memory that the device can access. The first piece of a receive is as long as the packet that is expected
+    /// there, the second continues it up to the longest packet.
+    pub split: Option<SplitShape>,
     /// Send packets as ECN-capable ([`crate::udp::UdpConfig::ecn`]); received marks are always reported.
     pub ecn: bool,
 }
@@ -95,6 +107,7 @@ impl DpdkConfig {
             remainders: true,
             capacity: 4096,
             scratch,
+            split: None,
             ecn: false,
         }
     }
@@ -125,6 +138,21 @@ impl DpdkConfig {
         }
         Ok(())
     }
+
+    /// Checks that the device has as many queues.
+    fn check_queues(&self, info: &sys::Info) -> Result<(), IoError> {
+        if self.queues > info.max_queues {
+            let (device, max) = (&self.device, info.max_queues);
+            let what = format!("expected at most {max} queues of {device}, found {}", self.queues);
+            return Err(IoError::Config(what));
+        }
+        Ok(())
+    }
+
+    /// Returns the shape of packets for header split, if it is possible with this configuration.
+    fn split_shape(&self) -> Option<SplitShape> {
+        self.split.filter(|_| self.sealed && self.bind.is_ipv4() && self.queues == 1 && self.capacity > 0)
+    }
 }
 
 /// Counters of a port. Received frames are the sum of `landed` and the [`Self::causes`] of this layer; frames dropped
@@ -143,6 +171,12 @@ pub struct DpdkCounters {
     pub receive_errors: u64,
     /// Dropped by the driver because no buffer was free (`rx_nombuf`).
     pub no_buffers: u64,
+    /// Dropped with header split because no receive was posted.
+    pub no_receive: u64,
+    /// Payload bytes that the device wrote to their receive, with header split.
+    pub placed_bytes: u64,
+    /// Bytes copied because a payload landed elsewhere, with header split.
+    pub moved_bytes: u64,
     /// Not sent by the device (`oerrors`).
     pub send_errors: u64,
     /// Frames with a wrong checksum.
@@ -168,7 +202,7 @@ pub struct DpdkCounters {
 impl DpdkCounters {
     /// Returns the frames that arrived at this port and did not reach a steer, by cause. The first three are counted by
     /// the device and its driver; the others are part of [`Self::received`].
-    pub fn causes(&self) -> [(&'static str, u64); 8] {
+    pub fn causes(&self) -> [(&'static str, u64); 9] {
         [
             ("imissed", self.missed),
             ("ierrors", self.receive_errors),
@@ -178,7 +212,13 @@ impl DpdkCounters {
             ("malformed", self.malformed),
             ("not_udp", self.not_udp),
             ("not_ours", self.not_ours),
+            ("no_receive", self.no_receive),
         ]
+    }
+
+    /// Counts a frame that the driver reports as faulty.
+    fn count_fault(&mut self, faults: u32) {
+        *(if faults & sys::TOO_LONG != 0 { &mut self.malformed } else { &mut self.checksum }) += 1;
     }
 }
 
@@ -194,6 +234,8 @@ pub struct DpdkIo {
     posted: PostedReceives,
     burst: Burst,
     predicted: PredictedState,
+    /// The port has header split. Dropped after `port`, whose device writes to its memory.
+    split: Option<Split>,
     tx_batch: TxBatch,
     counters: DpdkCounters,
 }
@@ -201,12 +243,15 @@ pub struct DpdkIo {
 impl DpdkIo {
     /// Initialises EAL if this process has not, attaches the device and starts its port. `regions` is the table that
     /// every [`Sge`] refers to.
-    pub fn open(config: DpdkConfig, regions: &Regions) -> Result<Self, IoError> {
+    pub fn open(mut config: DpdkConfig, regions: &Regions) -> Result<Self, IoError> {
         config.check(regions)?;
         let _one_at_a_time = eal::lock();
         let mut device = Device::parse(&config.device).map_err(IoError::Config)?;
         if config.zero_copy {
             device.enable_zero_copy();
+        }
+        if device.kind == port::Kind::Shotline {
+            config.eal = config.eal.with_card_driver();
         }
         let (rx_bytes, tx_bytes) = device.set_buffer_size(config.mtu + LINK_HEADER_BYTES).map_err(IoError::Config)?;
         eal::start(&config.eal, (device.kind == port::Kind::Pci).then_some(device.name.as_str()))?;
@@ -228,20 +273,22 @@ impl DpdkIo {
         let attached = sys::Attached::new(&arguments, &name)
             .map_err(|code| failed("cannot attach its device", code, device.attach_hint()))?;
         let info = attached.info().map_err(|code| failed("querying its capabilities", code, String::new()))?;
-        if config.queues > info.max_queues {
-            let what =
-                format!("expected at most {} queues of {}, found {}", info.max_queues, device.name, config.queues);
-            return Err(IoError::Config(what));
-        }
-        let port_config = sys::Config {
+        config.check_queues(&info)?;
+        let shape = config.split_shape().filter(|_| device.splits() && info.split);
+        let mut split = shape.and_then(|shape| Split::new(shape, config.descriptors));
+        let mut port_config = sys::Config {
             port: attached.id(),
             queues: config.queues,
-            mtu: if device.kind == port::Kind::Pci { config.mtu } else { 0 },
+            mtu: if matches!(device.kind, port::Kind::Pci | port::Kind::Shotline) { config.mtu } else { 0 },
             rx_buffer_bytes: rx_bytes,
             tx_buffer_bytes: tx_bytes,
             descriptors: config.descriptors,
             // Buffers in the queues, those being read, and those in the threads' mempool caches.
             buffers: device.queue_buffers(config.descriptors) * u32::from(config.queues) + 512,
+            split_buffers: 0,
+            split_header: 0,
+            split_payload: 0,
+            is_pci: device.kind == port::Kind::Pci,
             checksums: info.checksums,
             rss: info.rss,
             gated: device.kind == port::Kind::Memif,
@@ -250,9 +297,16 @@ impl DpdkIo {
             direct: device.receives_direct() && config.queues == 1 && config.capacity > 0,
             zero_copy: device.is_zero_copy(),
         };
-        let port =
+        if let Some(split) = &split {
+            split.configure(&mut port_config);
+        }
+        let mut port =
             attached.open(&port_config).map_err(|(step, code)| failed(&step, code, memory_hint(code, &config)))?;
+        if let Some(split) = &mut split {
+            split.map(&mut port, port_config.is_pci, regions);
+        }
         Ok(Self {
+            split,
             mac: info.mac,
             driver: info.driver(),
             hosts: HostCache::new(config.peer),
@@ -309,7 +363,8 @@ impl DpdkIo {
         DpdkCounters {
             missed: port.missed,
             receive_errors: port.receive_errors,
-            no_buffers: port.no_buffers,
+            // With header split the driver counts how often the device's ring could not be filled.
+            no_buffers: if self.split.is_some() { 0 } else { port.no_buffers },
             send_errors: port.send_errors,
             link_ups: port.link_ups,
             link_downs: port.link_downs,
@@ -349,8 +404,15 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
 
 impl PacketIo for DpdkIo {
     fn device_counters(&self) -> DeviceCounters {
-        let DpdkCounters { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.dpdk_counters();
-        DeviceCounters { missed, receive_errors, no_buffers, unsent, ..DeviceCounters::default() }
+        let counters = self.dpdk_counters();
+        DeviceCounters {
+            missed: counters.missed,
+            receive_errors: counters.receive_errors,
+            no_buffers: counters.no_buffers + counters.no_receive,
+            unsent: counters.no_link,
+            copied_bytes: self.split.is_some().then_some(counters.moved_bytes),
+            ..DeviceCounters::default()
+        }
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
@@ -363,22 +425,33 @@ impl PacketIo for DpdkIo {
 
     fn capabilities(&self) -> Capabilities {
         // A full memif does not accept its sender's frames, and the sender retries.
-        Capabilities { steers: true, credits: self.device.kind == port::Kind::Memif }
+        Capabilities { steers: self.split.is_none(), credits: self.device.kind == port::Kind::Memif }
     }
 
     fn register(&mut self, regions: &Regions) {
         self.posted.regions = regions.clone();
+        if let Some(split) = &mut self.split {
+            split.map(&mut self.port, self.device.kind == port::Kind::Pci, regions);
+        }
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.posted.post(receives)
+        let posted = self.posted.post(receives);
+        self.post_split(receives);
+        posted
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        self.posted.withdraw(ids);
+        // With header split a receive belongs to the device until a packet has landed there.
+        if self.split.is_none() {
+            self.posted.withdraw(ids);
+        }
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        if let Some(error) = self.split_error() {
+            return Err(error);
+        }
         let mut packets = 0;
         let mut taken = 0;
         while taken < max {

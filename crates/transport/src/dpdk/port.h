@@ -8,6 +8,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 /* Maximum number of times that a burst yields to the interrupt thread. */
@@ -25,13 +26,14 @@ struct in_flight {
 
 struct shot_port {
 	uint16_t id, queues;
-	bool gated, gathers, reconnects, zero_copy, direct;
+	bool gated, gathers, reconnects, zero_copy, direct, split, is_pci;
 	bool started; /* modified only while no burst is in progress */
 	bool halted; /* stopped, and started again by the next gate callback */
 	uint64_t reconnect_at; /* time of the next connection attempt, in ms of the monotonic clock */
 	uint16_t count; /* number of entries in held */
 	struct rte_mbuf *held[SHOT_BURST];
 	struct rte_mempool *receive_pool, *send_pool;
+	struct rte_mempool *payload_pool; /* with header split; receive_pool is then that of headers */
 	uint8_t *linear; /* memory to linearise frames of several buffers */
 	struct in_flight in_flight;
 	struct rte_mbuf *direct_mbuf; /* the buffer that covers a destination */
@@ -84,6 +86,18 @@ void describe(struct shot_port *port, uint16_t index, struct shot_frame *frame);
 #define DIRECT_POOL "shot_direct"
 /* Allocates the buffer that covers destinations. Returns 0 or a negative errno. */
 int direct_open(struct shot_port *port);
+
+/* --- split.c: header split --------------------------------------------------------------------------- */
+
+/* Returns whether a driver can write headers and payloads into buffers of two pools. */
+bool split_is_offered(const struct rte_eth_dev_info *info);
+/* Creates the pool of buffers for payloads. Returns 0 or a negative errno. */
+int split_open(struct shot_port *port, const struct shot_config *config, const char *name, int socket);
+/* Sets up a receive queue with both pools. Returns 0 or a negative errno. */
+int split_setup_queue(struct shot_port *port, const struct shot_config *config, uint16_t queue, uint16_t descriptors,
+		      int socket);
+/* Takes memory from the stopped device that shot_map gave to it. */
+void split_unmap(struct shot_port *port);
 
 /* --- zero_copy.c: memory that the peer reads --------------------------------------------------------- */
 

@@ -21,6 +21,8 @@ pub enum Kind {
     Pcap,
     /// A device on the PCI bus.
     Pci,
+    /// The packet card.
+    Shotline,
     /// Another software port.
     Other,
 }
@@ -31,6 +33,14 @@ pub struct Device {
     pub kind: Kind,
     pub name: String,
     arguments: Vec<(String, String)>,
+    /// Value of the argument `split`, which is not the driver's.
+    split: Option<bool>,
+}
+
+/// Returns `true` if a device, in DPDK's syntax with our argument `split`, writes payloads to posted receives if it can:
+/// a packet card unless the argument is `off`, another one if it is `on`.
+pub fn writes_receives(device: &str) -> bool {
+    Device::parse(device).is_ok_and(|device| device.splits())
 }
 
 impl Device {
@@ -45,9 +55,17 @@ impl Device {
         }
         let pairs = words.map(|word| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())));
         let arguments = pairs.collect::<Option<Vec<_>>>();
-        let arguments = arguments
+        let mut arguments = arguments
             .ok_or_else(|| format!("expected device arguments of the form key=value,key=value, found \"{text}\""))?;
+        let split = arguments.iter().position(|(key, _)| key == "split").map(|at| arguments.remove(at).1);
+        let split = match split.as_deref() {
+            None => None,
+            Some("on") => Some(true),
+            Some("off") => Some(false),
+            Some(other) => return Err(format!("expected split=on or split=off, found split={other}")),
+        };
         let driver = [
+            ("net_shotline", Kind::Shotline),
             ("net_memif", Kind::Memif),
             ("net_af_packet", Kind::AfPacket),
             ("net_af_xdp", Kind::AfXdp),
@@ -56,7 +74,12 @@ impl Device {
         ];
         let kind = driver.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| *kind);
         let kind = kind.unwrap_or(if is_pci(&name) { Kind::Pci } else { Kind::Other });
-        Ok(Self { kind, name, arguments })
+        Ok(Self { kind, name, arguments, split })
+    }
+
+    /// Returns `true` if header split is to be used.
+    pub fn splits(&self) -> bool {
+        self.split.unwrap_or(self.kind == Kind::Shotline)
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -165,6 +188,7 @@ impl Device {
                 )
             }
             Kind::AfPacket | Kind::AfXdp => "; is the interface up? (ip link)".into(),
+            Kind::Shotline => "; does the simulated card run?".into(),
             _ => "; is the cable plugged in?".into(),
         }
     }
@@ -182,6 +206,11 @@ impl Device {
             }
             Kind::Pcap => "; its capture files must be readable (rx_pcap=) or writable (tx_pcap=)".into(),
             Kind::Memif => "; the folder of its socket must be writable, and no other port may have its name".into(),
+            Kind::Shotline => {
+                "; its socket must be that of shotline emulate card --listen, and its driver must be built \
+                 (make pmd) and loaded (--eal \"-d target/dpdk/librte_net_shotline.so\")"
+                    .into()
+            }
             Kind::Other => "; expected the name of a driver and a number (dpdk-testpmd lists the drivers)".into(),
         }
     }
@@ -240,13 +269,27 @@ mod tests {
             ("0000:03:00.0", Kind::Pci),
             ("03:00.1,some=thing", Kind::Pci),
             ("net_null0", Kind::Other),
+            ("net_shotline0,socket=/run/card.sock", Kind::Shotline),
         ] {
             let device = Device::parse(text).unwrap();
             assert_eq!(device.kind, kind, "{text}");
             assert_eq!(device.c_strings().unwrap().1.to_str().unwrap(), text);
         }
-        for wrong in ["", ",id=0", "net_memif0,client"] {
+        for wrong in ["", ",id=0", "net_memif0,client", "net_null0,split=maybe"] {
             assert!(Device::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn header_split_is_for_packet_cards_and_on_request() {
+        for (text, splits, arguments) in [
+            ("net_shotline0,socket=a", true, "net_shotline0,socket=a"),
+            ("net_shotline0,split=off,socket=a", false, "net_shotline0,socket=a"),
+            ("0000:03:00.0", false, "0000:03:00.0"),
+            ("0000:03:00.0,split=on", true, "0000:03:00.0"),
+        ] {
+            assert_eq!(writes_receives(text), splits, "{text}");
+            assert_eq!(Device::parse(text).unwrap().c_strings().unwrap().1.to_str().unwrap(), arguments);
         }
     }
 

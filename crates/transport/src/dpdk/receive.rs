@@ -1,6 +1,6 @@
 //! Receiving bursts: each frame is validated and its payload copied to the steer's destination.
 
-use super::{DpdkIo, sys};
+use super::DpdkIo;
 use crate::frame;
 use crate::land::Landing;
 use crate::{Icrc, Steer};
@@ -10,6 +10,9 @@ use std::net::SocketAddr;
 impl DpdkIo {
     /// Receives a burst from the next non-empty queue. Returns `false` if all are empty.
     pub(super) fn receive_burst(&mut self, max: u16) -> bool {
+        if self.split.is_some() {
+            return self.receive_split(max);
+        }
         for _ in 0..self.config.queues {
             self.burst.queue = (self.burst.queue + 1) % self.config.queues;
             let count = self.port.receive(self.burst.queue, max);
@@ -25,12 +28,13 @@ impl DpdkIo {
     /// Lets the steer choose the destination of a frame's payload and copies it there, if the frame is a datagram for
     /// us. Returns `true` if it was.
     pub(super) fn land<S: Steer>(&mut self, index: usize, steer: &mut S) -> bool {
+        if self.split.is_some() {
+            return self.land_split(index, steer);
+        }
         let (bytes, faults) = self.port.frame(index);
         self.counters.received += 1;
         if faults != 0 {
-            let cause =
-                if faults & sys::TOO_LONG != 0 { &mut self.counters.malformed } else { &mut self.counters.checksum };
-            *cause += 1;
+            self.counters.count_fault(faults);
             return false;
         }
         let mut datagram = match frame::parse(bytes) {
@@ -66,7 +70,7 @@ impl DpdkIo {
 
     /// Counts a frame that is not a valid datagram, and replies if it requests our address.
     #[cold]
-    fn refuse(&mut self, index: usize, error: &ParseError) {
+    pub(super) fn refuse(&mut self, index: usize, error: &ParseError) {
         let (bytes, _) = self.port.frame(index);
         match error {
             ParseError::Checksum { .. } => self.counters.checksum += 1,

@@ -277,6 +277,7 @@ int shot_info(uint16_t port, struct shot_info *out)
 	out->max_mtu = info.max_mtu;
 	uint64_t checksums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	out->checksums = (info.rx_offload_capa & checksums) == checksums;
+	out->split = split_is_offered(&info);
 	out->rss = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
 	return 0;
 }
@@ -284,6 +285,7 @@ int shot_info(uint16_t port, struct shot_info *out)
 static void free_port(struct shot_port *port)
 {
 	rte_mempool_free(port->receive_pool);
+	rte_mempool_free(port->payload_pool);
 	rte_mempool_free(port->send_pool);
 	free(port->in_flight.mbufs);
 	free(port->linear);
@@ -317,6 +319,8 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	port->reconnects = config->reconnects;
 	port->zero_copy = config->zero_copy;
 	port->direct = config->direct;
+	port->split = config->split_header != 0;
+	port->is_pci = config->is_pci;
 	/* Pages of `linear` are touched only if frames arrive in several buffers. */
 	port->linear = malloc((size_t)SHOT_BURST * MAX_FRAME_BYTES);
 	unsigned number = atomic_fetch_add(&opened, 1);
@@ -341,6 +345,9 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	}
 	if (port->direct)
 		TRY(direct_open(port), "allocating buffers");
+	snprintf(name, sizeof(name), "shot_payload_%u", number);
+	if (port->split)
+		TRY(split_open(port, config, name, socket), "allocating buffers for payloads");
 	if (port->zero_copy)
 		TRY(zero_copy_open(port, send_buffers), "sharing its memory with the peer");
 
@@ -355,13 +362,16 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
 	}
+	if (port->split)
+		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT;
 	if (config->gathers) /* these drivers accept chains even if they do not report the offload */
 		conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	TRY(rte_eth_dev_configure(port->id, port->queues, port->queues, &conf), "configuring its queues");
 	uint16_t receive = config->descriptors, send = config->descriptors;
 	TRY(rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &receive, &send), "sizing its queues");
 	for (uint16_t queue = 0; queue < port->queues; queue++) {
-		TRY(rte_eth_rx_queue_setup(port->id, queue, receive, socket, NULL, port->receive_pool),
+		TRY(port->split ? split_setup_queue(port, config, queue, receive, socket) :
+				  rte_eth_rx_queue_setup(port->id, queue, receive, socket, NULL, port->receive_pool),
 		    "setting up a receive queue");
 		TRY(rte_eth_tx_queue_setup(port->id, queue, send, socket, NULL), "setting up a send queue");
 	}
@@ -370,9 +380,10 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 		int result = rte_eth_dev_set_mtu(port->id, config->mtu);
 		TRY(result == -ENOTSUP ? 0 : result, "setting its MTU");
 	}
-	int start = rte_eth_dev_start(port->id);
+	/* With header split it starts with the first receives: see shot_start. */
+	int start = port->split ? 0 : rte_eth_dev_start(port->id);
 	TRY(port->reconnects ? 0 : start, "starting it");
-	port->started = start == 0;
+	port->started = start == 0 && !port->split;
 	port->reconnect_at = port->started ? now_ms() + HANDSHAKE_MS : 0;
 	rte_eth_promiscuous_enable(port->id); /* frames for other addresses are counted; not all drivers support it */
 	pthread_mutex_lock(&gate.list);
@@ -408,6 +419,8 @@ void shot_close(struct shot_port *port)
 	rte_eth_dev_stop(port->id);
 	if (port->zero_copy)
 		zero_copy_reclaim(port, true);
+	if (port->split)
+		split_unmap(port);
 	pthread_mutex_unlock(&gate.control);
 	shot_detach(port->id);
 	free_port(port);

@@ -21,6 +21,7 @@ struct shot_info {
 	uint16_t max_mtu;
 	bool checksums;      /* verifies IP and UDP checksums of received frames */
 	bool rss;            /* supports RSS by the hash of IP addresses and UDP ports */
+	bool split;          /* writes headers and payloads into buffers of two pools */
 };
 
 struct shot_config {
@@ -31,6 +32,10 @@ struct shot_config {
 	uint16_t tx_buffer_bytes; /* bytes of a send buffer */
 	uint16_t descriptors;     /* per queue */
 	uint32_t buffers;         /* number of receive buffers */
+	uint32_t split_buffers;   /* number of buffers for payloads, with header split */
+	uint16_t split_header;    /* bytes of a frame before its payload; 0: no header split. See split.c */
+	uint16_t split_payload;   /* bytes of a buffer for payloads */
+	bool is_pci;
 	bool checksums, rss;  /* enable these features of the device */
 	bool gated;               /* its driver unmaps memory in the interrupt thread: see the gate in shim.c */
 	bool reconnects;          /* a memif client: its driver connects only when the port is started */
@@ -48,6 +53,25 @@ struct shot_frame {
 };
 #define SHOT_BAD_CHECKSUM 1u /* reported by the device */
 #define SHOT_TOO_LONG 2u     /* longer than the maximum packet: data is truncated */
+
+/* Maximum buffers of a frame behind its header. */
+#define SHOT_PARTS 16
+
+/* Bytes of a frame in a buffer for payloads. */
+struct shot_part {
+	const uint8_t *data;
+	uint32_t len;
+	uint32_t buffer; /* number of the buffer */
+};
+
+/* A received frame with header split, valid until the next burst. */
+struct shot_split_frame {
+	const uint8_t *head;
+	uint32_t head_len;
+	uint32_t parts;
+	bool is_plain; /* the parts are all of it */
+	struct shot_part part[SHOT_PARTS];
+};
 
 /* A piece of a frame to send. */
 struct shot_piece {
@@ -91,6 +115,20 @@ enum shot_receive_status shot_receive_at(struct shot_port *port, uint8_t *at, ui
 					 struct shot_frame *frame);
 /* Copies a frame that is in place, of at most 65535 bytes, out of its destination. */
 void shot_copy_out(struct shot_port *port, struct shot_frame *frame);
+/* Starts a port with header split, which shot_open does not start. Returns 0 or a negative errno. */
+int shot_start(struct shot_port *port);
+/* Lets the device of a port with header split access memory: whole pages, valid until the port is closed. Returns 0 or a
+ * negative errno. */
+int shot_map(struct shot_port *port, void *address, size_t bytes);
+/* Plans to hand out a buffer for payloads after those that were planned before, with this memory or, if NULL, with its
+ * own. The buffer must be free, the memory mapped and as long as a buffer. */
+void shot_plan(struct shot_port *port, uint32_t buffer, void *address);
+/* Takes the numbers of buffers that have become free. Returns how many. */
+uint32_t shot_returned(struct shot_port *port, uint32_t *buffers, uint32_t max);
+/* As shot_receive, from the only queue of a port with header split. */
+uint16_t shot_receive_split(struct shot_port *port, struct shot_split_frame *frames, uint16_t max);
+/* Copies a frame with header split to contiguous memory. */
+void shot_join(struct shot_port *port, uint16_t index, struct shot_frame *frame);
 /* Sends at most SHOT_BURST frames; frame i consists of the pieces from ends[i - 1] to ends[i]. Returns how many the
  * driver accepted: fewer if its ring is full. */
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames);

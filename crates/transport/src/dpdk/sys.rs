@@ -21,6 +21,7 @@ pub struct Info {
     pub max_mtu: u16,
     pub checksums: bool,
     pub rss: bool,
+    pub split: bool,
 }
 
 impl Info {
@@ -42,6 +43,10 @@ pub struct Config {
     pub tx_buffer_bytes: u16,
     pub descriptors: u16,
     pub buffers: u32,
+    pub split_buffers: u32,
+    pub split_header: u16,
+    pub split_payload: u16,
+    pub is_pci: bool,
     pub checksums: bool,
     pub rss: bool,
     pub gated: bool,
@@ -58,6 +63,36 @@ struct Frame {
     data: *const u8,
     len: u32,
     faults: u32,
+}
+
+/// Maximum buffers of a frame behind its header.
+pub const PARTS: usize = 16;
+
+/// Bytes of a frame in a buffer for payloads.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Part {
+    data: *const u8,
+    pub len: u32,
+    pub buffer: u32,
+}
+
+impl Part {
+    /// Returns the address of the bytes.
+    pub fn address(&self) -> usize {
+        self.data as usize
+    }
+}
+
+/// A frame with header split.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SplitFrame {
+    head: *const u8,
+    head_len: u32,
+    parts: u32,
+    is_plain: bool,
+    part: [Part; PARTS],
 }
 
 /// Result of receiving a frame into a predicted destination.
@@ -168,6 +203,12 @@ unsafe extern "C" {
     fn shot_receive(port: *mut ShotPort, queue: u16, frames: *mut Frame, max: u16) -> u16;
     fn shot_receive_at(port: *mut ShotPort, at: *mut u8, capacity: u32, frame: *mut Frame) -> ReceiveStatus;
     fn shot_copy_out(port: *mut ShotPort, frame: *mut Frame);
+    fn shot_start(port: *mut ShotPort) -> c_int;
+    fn shot_map(port: *mut ShotPort, address: *mut u8, bytes: usize) -> c_int;
+    fn shot_plan(port: *mut ShotPort, buffer: u32, address: *mut u8);
+    fn shot_returned(port: *mut ShotPort, buffers: *mut u32, max: u32) -> u32;
+    fn shot_receive_split(port: *mut ShotPort, frames: *mut SplitFrame, max: u16) -> u16;
+    fn shot_join(port: *mut ShotPort, index: u16, frame: *mut Frame);
     fn shot_send(port: *mut ShotPort, pieces: *const Piece, ends: *const u32, frames: u16) -> u16;
     fn shot_in_flight(port: *mut ShotPort) -> u32;
     fn shot_memory_alloc(bytes: usize) -> *mut u8;
@@ -246,7 +287,10 @@ impl Attached {
         std::mem::forget(self); // the port now owns the device; if it could not be opened, it has detached the device
         let raw = NonNull::new(raw).ok_or_else(|| (step.to_string_lossy().into_owned(), -error))?;
         let none = Frame { data: std::ptr::null(), len: 0, faults: 0 };
-        Ok(Port { raw, frames: [none; BURST], count: 0 })
+        let part = Part { data: std::ptr::null(), len: 0, buffer: 0 };
+        let split = SplitFrame { head: none.data, head_len: 0, parts: 0, is_plain: false, part: [part; PARTS] };
+        let split = if config.split_header > 0 { vec![split; BURST] } else { Vec::new() };
+        Ok(Port { raw, frames: [none; BURST], split, count: 0 })
     }
 }
 
@@ -261,7 +305,9 @@ impl Drop for Attached {
 pub struct Port {
     raw: NonNull<ShotPort>,
     frames: [Frame; BURST],
-    /// Frames of the last burst, which `frames` points at.
+    /// Frames of a port with header split.
+    split: Vec<SplitFrame>,
+    /// Frames of the last burst, which `frames` or `split` points at.
     count: usize,
 }
 
@@ -308,6 +354,88 @@ impl Port {
         let frame = self.frames[..self.count][index];
         // SAFETY: a burst's frames stay valid until the next burst, which needs `&mut self`.
         (unsafe { std::slice::from_raw_parts(frame.data, frame.len as usize) }, frame.faults)
+    }
+
+    /// Starts a port with header split ([`Config::split_header`]), which [`Attached::open`] does not.
+    pub fn start(&mut self) -> Result<(), i32> {
+        // SAFETY: the port is exclusively borrowed.
+        match unsafe { shot_start(self.raw.as_ptr()) } {
+            0 => Ok(()),
+            code => Err(-code),
+        }
+    }
+
+    /// Lets the device of a port with header split access whole pages of memory. Returns `true` if it can.
+    ///
+    /// # Safety
+    /// The memory must be valid until the port is dropped.
+    pub unsafe fn map(&mut self, address: *mut u8, bytes: usize) -> bool {
+        // SAFETY: the port is exclusively borrowed; the caller guarantees the memory.
+        unsafe { shot_map(self.raw.as_ptr(), address, bytes) == 0 }
+    }
+
+    /// Plans to give a free buffer to the device, with this memory or, if it is null, with its own.
+    ///
+    /// # Safety
+    /// The buffer must be free, and its number valid. The memory must be mapped, as long as a buffer, and not accessed
+    /// otherwise until the buffer has been received or returned.
+    pub unsafe fn plan(&mut self, buffer: u32, address: *mut u8) {
+        // SAFETY: the port is exclusively borrowed; the caller guarantees the rest.
+        unsafe { shot_plan(self.raw.as_ptr(), buffer, address) }
+    }
+
+    /// Takes numbers of buffers that have become free. Returns how many.
+    pub fn returned(&mut self, buffers: &mut [u32]) -> usize {
+        // SAFETY: the port is exclusively borrowed, and the numbers have space.
+        unsafe { shot_returned(self.raw.as_ptr(), buffers.as_mut_ptr(), buffers.len() as u32) as usize }
+    }
+
+    /// As [`Self::receive`], from the only queue of a port with header split.
+    pub fn receive_split(&mut self, max: u16) -> usize {
+        let max = max.min(self.split.len() as u16);
+        // SAFETY: the port is exclusively borrowed, and the frames have space for a burst.
+        self.count = usize::from(unsafe { shot_receive_split(self.raw.as_ptr(), self.split.as_mut_ptr(), max) });
+        self.count
+    }
+
+    /// Returns the header and the parts of a frame of the last burst, and `true` if these are all of it.
+    ///
+    /// # Panics
+    /// If the burst had no such frame.
+    pub fn split_frame(&self, index: usize) -> (&[u8], &[Part], bool) {
+        let frame = &self.split[..self.count][index];
+        // SAFETY: a burst's frames stay valid until the next burst, which needs `&mut self`.
+        let head = unsafe { std::slice::from_raw_parts(frame.head, frame.head_len as usize) };
+        (head, &frame.part[..frame.parts as usize], frame.is_plain)
+    }
+
+    /// Reads bytes of a frame with header split, from this offset behind its header.
+    ///
+    /// # Panics
+    /// If the burst had no such frame, or the frame has no such bytes.
+    pub fn read_behind_header(&self, index: usize, mut at: usize, mut to: &mut [u8]) {
+        for part in self.split_frame(index).1 {
+            let count = (part.len as usize).saturating_sub(at).min(to.len());
+            if count > 0 {
+                let (now, later) = to.split_at_mut(count);
+                // SAFETY: the part is as long as that, and valid until the next burst, which needs `&mut self`. Its
+                // memory may be shared with another process, so no slice of it is formed.
+                unsafe { part.data.add(at).copy_to_nonoverlapping(now.as_mut_ptr(), count) }
+                to = later;
+            }
+            at = at.saturating_sub(part.len as usize);
+        }
+        assert!(to.is_empty(), "the frame is shorter");
+    }
+
+    /// Copies a frame with header split, so that it is contiguous and [`Self::frame`] returns it.
+    ///
+    /// # Panics
+    /// If the burst had no such frame.
+    pub fn join(&mut self, index: usize) {
+        let frame = &mut self.frames[..self.count][index];
+        // SAFETY: the port is exclusively borrowed, and so is the frame.
+        unsafe { shot_join(self.raw.as_ptr(), index as u16, frame) }
     }
 
     /// Sends frames, at most [`BURST`]: frame `i` is made of the pieces from `ends[i - 1]` to `ends[i]`. Returns how
