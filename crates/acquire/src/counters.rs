@@ -106,20 +106,29 @@ impl StreamCounters {
         self.shot_drops.add(cause, complete + partial);
     }
 
-    /// Returns the copies per payload byte: one by the kernel, unless a device writes payloads to their destinations,
-    /// plus repairs.
-    pub fn copies_per_byte(&self) -> f64 {
+    /// Returns the copies per payload byte: `copied_bytes` by the transport if it counts them
+    /// ([`DeviceCounters::copied_bytes`](shotline_transport::DeviceCounters::copied_bytes)), otherwise one, unless an RDMA
+    /// device writes payloads to their destinations; plus repairs.
+    pub fn copies_per_byte(&self, copied_bytes: Option<u64>) -> f64 {
         if self.placed_bytes == 0 {
             return 0.0;
         }
-        let received = if self.icrc_device > 0 { 0.0 } else { 1.0 };
-        received + self.repaired_bytes as f64 / self.placed_bytes as f64
+        let by_default = if self.icrc_device > 0 { 0 } else { self.placed_bytes };
+        (copied_bytes.unwrap_or(by_default) + self.repaired_bytes) as f64 / self.placed_bytes as f64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_those_of_the_transport_and_of_repairs() {
+        let counters = StreamCounters { placed_bytes: 8000, repaired_bytes: 2000, ..StreamCounters::default() };
+        assert_eq!(counters.copies_per_byte(None), 1.25);
+        assert_eq!([0, 4000].map(|copied| counters.copies_per_byte(Some(copied))), [0.25, 0.75]);
+        assert_eq!(StreamCounters { icrc_device: 2, ..counters }.copies_per_byte(None), 0.25);
+    }
 
     #[test]
     fn a_packet_in_no_counter_is_an_imbalance() {

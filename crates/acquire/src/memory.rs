@@ -24,8 +24,16 @@ pub(crate) struct Memory {
 impl Memory {
     /// Allocates `bytes` for shots and starts a thread that populates the pages: [`Self::wait_populated`] waits for it.
     pub(crate) fn new(bytes: u64) -> Result<Self, MemoryError> {
+        Self::over(Region::host_untouched(length(bytes))?)
+    }
+
+    /// As [`Self::new`], with memory that a device in another process can write.
+    pub(crate) fn shared(bytes: u64) -> Result<Self, MemoryError> {
+        Self::over(Region::memfd_untouched("shotline-shots", length(bytes))?)
+    }
+
+    fn over(region: Arc<Region>) -> Result<Self, MemoryError> {
         let mut registrar = Registrar::new();
-        let region = Region::host_untouched(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?;
         let shots = registrar.add(Arc::clone(&region));
         let mut element = |len: u32| {
             let region = registrar.add(Region::host(len as usize)?);
@@ -55,6 +63,10 @@ impl Memory {
     }
 }
 
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1)
+}
+
 /// Ends populating, so that a run that fails early has freed its memory when it returns.
 impl Drop for Memory {
     fn drop(&mut self) {
@@ -67,6 +79,14 @@ impl Drop for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_memory_has_a_descriptor_and_is_populated() {
+        let mut memory = Memory::shared(4 << 20).unwrap();
+        memory.wait_populated().unwrap();
+        let pool = memory.pool(4096).unwrap();
+        assert!(pool.region().is_shared() && pool.region().fd().is_some());
+    }
 
     #[test]
     fn dropping_memory_stops_the_populating_thread() {

@@ -127,6 +127,11 @@ pub trait Backend: Sized {
     fn parse(arguments: &str) -> Result<Option<Self>, String>;
     /// Returns the arguments in the form that [`Self::parse`] accepts.
     fn arguments(&self) -> String;
+    /// Returns `true` if a device writes payloads to posted receives itself, for which their memory must be shared. The
+    /// default is `false`.
+    fn writes_shared_memory(&self) -> bool {
+        false
+    }
     /// Opens it as receiver.
     ///
     /// # Errors

@@ -5,11 +5,11 @@ use crate::backend::{About, Backend, Flag};
 use crate::backend::{Never, not_built};
 use crate::opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, Role, SenderParameters};
 #[cfg(feature = "dpdk")]
-use crate::route;
+use crate::{PacketShape, route};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 #[cfg(feature = "dpdk")]
-use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
+use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, SplitShape};
 #[cfg(feature = "dpdk")]
 use std::{net::SocketAddr, time::Duration};
 
@@ -36,12 +36,12 @@ impl Backend for Dpdk {
         name: "dpdk",
         argument: Some("DEVICE"),
         examples: &["dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock", "dpdk:0000:03:00.0"],
-        steers: "yes",
+        steers: "yes; no with header split",
         credits: "memif only",
         one_link: &[Role::Sender],
         sends: true,
         sends_complete_frames: false,
-        copies: "1, from the driver's buffer; memif: 2, or 1 without ICRC",
+        copies: "1, from the driver's buffer; memif: 2, or 1 without ICRC; packet card: 0",
         batch: "32",
         privileges: "none for memif; root or VFIO for cards",
         feature: Some("dpdk"),
@@ -62,6 +62,11 @@ impl Backend for Dpdk {
     }
 
     #[cfg(feature = "dpdk")]
+    fn writes_shared_memory(&self) -> bool {
+        shotline_transport::dpdk::writes_receives(&self.0)
+    }
+
+    #[cfg(feature = "dpdk")]
     fn open(
         &self,
         parameters: &ReceiverParameters,
@@ -70,7 +75,8 @@ impl Backend for Dpdk {
     ) -> Result<OpenedReceiver<DpdkIo>, IoError> {
         let ReceiverParameters { bind, sealed, remainders, capacity, scratch, .. } = *parameters;
         let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), bind, scratch))?;
-        let config = DpdkConfig { sealed, remainders, capacity, ..defaults };
+        let split = parameters.in_order.map(|PacketShape { header, payload }| SplitShape { header, payload });
+        let config = DpdkConfig { sealed, remainders, capacity, split, ..defaults };
         let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
         Ok(OpenedReceiver { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
     }

@@ -21,7 +21,9 @@ pub use auto::{Advice, advise};
 pub use backend::{About, Backend, Finding, Flag, Never};
 pub use dpdk::Dpdk;
 pub use ibverbs::Ibverbs;
-pub use opening::{OpenedReceiver, OpenedSender, Options, ReceiverParameters, Role, SenderParameters, mac};
+pub use opening::{
+    OpenedReceiver, OpenedSender, Options, PacketShape, ReceiverParameters, Role, SenderParameters, mac,
+};
 pub use packet::Packet;
 pub use registry::{Io, Sender, Transport, findings};
 pub use table::{HEADER, rows};

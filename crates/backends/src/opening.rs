@@ -18,6 +18,18 @@ pub struct ReceiverParameters {
     pub scratch: Sge,
     /// Receive buffer to request, in bytes.
     pub receive_buffer: usize,
+    /// Shape of the packets, if receives may be filled in the order of posting: a transport whose device writes payloads
+    /// itself does so.
+    pub in_order: Option<PacketShape>,
+}
+
+/// Shape of packets that are received in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketShape {
+    /// Bytes between the UDP header and the payload.
+    pub header: u16,
+    /// Payload bytes of a packet, except shorter ones.
+    pub payload: u32,
 }
 
 /// A transport opened as receiver.

@@ -48,7 +48,7 @@ impl Backend for Packet {
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<FrameIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *parameters;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer, .. } = *parameters;
         let interface = self.0.clone();
         let config = FrameConfig {
             interface,

@@ -98,6 +98,15 @@ macro_rules! registry {
                 }
             }
 
+            /// Returns `true` if a device writes payloads to posted receives itself, for which their memory must be
+            /// shared ([`Region::memfd`](shotline_memory::Region::memfd)).
+            pub fn writes_shared_memory(&self) -> bool {
+                match self {
+                    Self::Auto => false,
+                    $( Self::$backend(backend) => backend.writes_shared_memory(), )+
+                }
+            }
+
             /// Opens it as receiver.
             ///
             /// # Errors

@@ -48,7 +48,7 @@ impl Backend for Udp {
         _options: &Options,
         regions: &Regions,
     ) -> Result<OpenedReceiver<UdpIo>, IoError> {
-        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer } = *parameters;
+        let ReceiverParameters { bind, sealed, remainders, capacity, scratch, receive_buffer, .. } = *parameters;
         let config =
             UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
         let io = UdpIo::open(&config, regions)?;

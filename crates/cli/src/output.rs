@@ -264,7 +264,7 @@ impl Summary {
             receive_gbps: outcome.receive_gbps(),
             write_gbps: outcome.write_gbps(),
             seconds: outcome.seconds,
-            copies_per_byte: total.copies_per_byte(),
+            copies_per_byte: total.copies_per_byte(outcome.device.copied_bytes),
             icrc: IcrcVerdicts {
                 good: total.icrc_good,
                 solved: total.icrc_solved,

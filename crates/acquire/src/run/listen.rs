@@ -93,6 +93,7 @@ pub(super) fn described<P: PacketIo>(
             "a device chooses its queue pair's number, and only set-up can report it to the sender: record from a --probe, or with --transport udp".into(),
         ));
     }
+    prepared.use_in_order(&io)?;
     let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
     let Some(first) = resolved.queue_pair else {
         for config in &mut prepared.configs {
@@ -126,6 +127,7 @@ fn learned<P: PacketIo>(
         capacity: if kind.description().large_shots { BLOCKS_CAPACITY } else { LEARNING_CAPACITY },
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
+        in_order: None, // the shape of the packets is not known yet
     };
     // A small pool is populated quickly; packets that arrive while a large one is populated are examined and discarded.
     if resolved.pool_bytes <= SMALL_POOL {

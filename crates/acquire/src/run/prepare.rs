@@ -10,8 +10,9 @@ use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
-use shotline_backends::ReceiverParameters;
+use shotline_backends::{PacketShape, ReceiverParameters};
 use shotline_memory::{Pool, Regions, Sge};
+use shotline_transport::PacketIo;
 use shotline_wire::framing::Framing;
 use shotline_wire::setup::Mode;
 use shotline_wire::shot::Geometry;
@@ -141,7 +142,27 @@ impl<'a> PreparedRun<'a> {
             capacity: receiver::capacity(&self.configs),
             scratch: memory.scratch,
             receive_buffer: receive_buffer(self.resolved.settings),
+            in_order: self.packet_shape(),
         }
+    }
+
+    /// Returns the shape of the packets if a device may fill receives in order: those of one sealed stream.
+    fn packet_shape(&self) -> Option<PacketShape> {
+        let header = u16::try_from(self.framing.header_len(&[])).ok()?;
+        let is_suitable = self.framing.has_icrc() && self.configs.len() == 1;
+        is_suitable.then(|| PacketShape { header, payload: self.geometry.packetization().rest })
+    }
+
+    /// Divides the pool for a transport that fills receives in order, if it does.
+    ///
+    /// # Errors
+    /// If the pool is too small for it.
+    pub(super) fn use_in_order(&mut self, io: &impl PacketIo) -> Result<(), RunError> {
+        if io.capabilities().steers {
+            return Ok(());
+        }
+        self.in_order = receiver::in_order_buffers(&self.configs[0]);
+        self.budget().check()
     }
 
     /// Returns the start condition of shots.

@@ -51,6 +51,7 @@ pub(super) fn run<P: PacketIo>(
         sequence(settings, &mut control)?;
         receive(prepared, origin(control), io, stop, live)
     } else if prepared.framing.has_icrc() {
+        prepared.use_in_order(&io)?;
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
             let pair = io.create()?;

@@ -67,6 +67,7 @@ impl PreparedMeasurement {
             capacity,
             scratch: self.memory.scratch,
             receive_buffer: RECEIVE_BUFFER,
+            in_order: None,
         }
     }
 }

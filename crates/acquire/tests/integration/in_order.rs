@@ -48,7 +48,9 @@ impl Device {
             self.dropped += 1;
             return;
         };
-        let destination = receive.sge[0];
+        let [first, second] = receive.sge;
+        assert!(second.len == 0 || second.offset == first.offset + u64::from(first.len));
+        let destination = Sge { len: first.len + second.len, ..first };
         assert!(
             payload.len() <= destination.len as usize,
             "{} bytes for a destination of {}",

@@ -12,7 +12,15 @@ fn read(text: &str) -> Result<Transport, String> {
 fn parameters(bind: &str, sealed: bool, memory: &Memory) -> ReceiverParameters {
     let bind = bind.parse().unwrap();
     let (capacity, receive_buffer) = (BUFFERS as usize, 4 << 20);
-    ReceiverParameters { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
+    ReceiverParameters {
+        bind,
+        sealed,
+        remainders: true,
+        capacity,
+        scratch: memory.scratch,
+        receive_buffer,
+        in_order: None,
+    }
 }
 
 #[test]

@@ -153,17 +153,18 @@ impl ReceiveQueue {
         self.base_id..self.base_id + self.slots + SPARES as u32
     }
 
-    fn memory_in(&self, buffer: &Buffer, index: u32) -> Sge {
-        // Any payload must fit wherever it lands.
-        let offset = self.geometry.packet_offset(index);
-        let bytes = self.geometry.packetization().rest.max(self.geometry.packet_bytes(index));
-        buffer.sge(offset, bytes.min(buffer.len() - offset))
+    /// Returns the memory of a packet, and what follows it: any payload must fit wherever it lands.
+    fn memory_in(&self, buffer: &Buffer, index: u32) -> [Sge; 2] {
+        let (offset, bytes) = (self.geometry.packet_offset(index), self.geometry.packet_bytes(index));
+        let rest = self.geometry.packetization().rest.max(bytes).min(buffer.len() - offset) - bytes;
+        [buffer.sge(offset, bytes), if rest > 0 { buffer.sge(offset + bytes, rest) } else { Sge::EMPTY }]
     }
 
     /// Returns the memory of a packet in one of the extra buffers.
     fn extra_memory(&self, destination: u32) -> Sge {
         let packets = self.geometry.packets();
-        self.memory_in(&self.extra[(destination / packets) as usize], destination % packets)
+        let [first, second] = self.memory_in(&self.extra[(destination / packets) as usize], destination % packets);
+        Sge { len: first.len + second.len, ..first }
     }
 
     /// Returns the memory of a spare; none if the id is that of a slot.
@@ -198,14 +199,14 @@ impl ReceiveQueue {
         while self.gap() < 0 {
             let Some(id) = self.free_spares.pop() else { return };
             let Some(destination) = self.spare_memory(id) else { return };
-            self.post(id - self.base_id, destination, posts);
+            self.post(id - self.base_id, [destination, Sge::EMPTY], posts);
         }
     }
 
-    fn post(&mut self, position: u32, destination: Sge, posts: &mut Vec<Recv>) {
+    fn post(&mut self, position: u32, sge: [Sge; 2], posts: &mut Vec<Recv>) {
         self.is_posted[position as usize] = true;
         self.posted += 1;
-        posts.push(Recv { id: self.base_id + position, sge: [destination, Sge::EMPTY] });
+        posts.push(Recv { id: self.base_id + position, sge });
     }
 
     /// Notes that a packet has landed in this receive, which no longer belongs to the device.
