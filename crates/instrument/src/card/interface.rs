@@ -15,6 +15,8 @@ use std::rc::Rc;
 const LONGEST: usize = 1 << 17;
 /// Shortest frame without FCS.
 const SHORTEST: usize = 60;
+/// Most frames that are discarded at a time: a fast sender must not keep the card from its work.
+const MOST: u64 = 1 << 16;
 /// Bytes of the FCS.
 const FCS: usize = 4;
 
@@ -24,6 +26,7 @@ pub struct Interface {
     name: Rc<str>,
     fd: Rc<OwnedFd>,
     unsent: Rc<Cell<u64>>,
+    unwanted: Rc<Cell<u64>>,
     buffer: Vec<u8>,
 }
 
@@ -39,7 +42,12 @@ impl Interface {
             ),
             source,
         })?;
-        Ok(Self { name: name.into(), fd: Rc::new(fd), unsent: Rc::default(), buffer: vec![0; LONGEST] })
+        Ok(Self::of(name, fd))
+    }
+
+    fn of(name: &str, fd: OwnedFd) -> Self {
+        let (unsent, unwanted) = Default::default();
+        Self { name: name.into(), fd: Rc::new(fd), unsent, unwanted, buffer: vec![0; LONGEST] }
     }
 
     /// Returns the TAI time in nanoseconds, as far as this machine knows it.
@@ -51,6 +59,11 @@ impl Interface {
     /// Returns the number of frames for which the kernel had no space, since the last call. If it cannot be read, 0.
     pub fn missed(&self) -> u64 {
         packet::missed(&self.fd).unwrap_or(0)
+    }
+
+    /// Returns the number of frames that came before software received.
+    pub fn unwanted(&self) -> u64 {
+        self.unwanted.get()
     }
 
     /// Returns the number of frames of software that the interface did not take.
@@ -76,6 +89,14 @@ impl Source for Interface {
 
     fn is_over(&self) -> bool {
         false
+    }
+
+    fn discard(&mut self) {
+        let mut frames = 0;
+        while frames < MOST && matches!(self.next(), Ok(Some(_))) {
+            frames += 1;
+        }
+        self.unwanted.set(self.unwanted.get() + frames + self.missed());
     }
 
     fn now_ns(&self) -> u64 {
@@ -125,9 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn frames_before_software_receives_are_discarded() {
+        let mut interface = shotline_testing::or_skip!(Interface::open("lo"));
+        let mut frame = vec![2; 64];
+        frame[12..22].copy_from_slice(b"\x88\xB5shotline");
+        interface.sent(0, 0, &frame).unwrap();
+        // Others use this interface, too.
+        shotline_testing::wait_until("the frame was discarded", || {
+            interface.discard();
+            interface.unwanted() > 0
+        });
+    }
+
+    #[test]
     fn clones_share_what_was_not_sent() {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let interface = Interface { name: "event".into(), fd: Rc::new(fd), unsent: Rc::default(), buffer: Vec::new() };
+        let interface = Interface::of("event", fd);
         interface.clone().unsent.set(3);
         assert_eq!((interface.unsent(), interface.missed()), (3, 0));
         assert!(interface.clone().next().unwrap_err().contains("event"));

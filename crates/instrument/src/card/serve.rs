@@ -302,6 +302,9 @@ impl Card<'_> {
         let runs = session.channels.running() >= self.settings.channels;
         // Idle: all descriptors that were given have been fetched.
         self.feed.started |= is_idle && runs;
+        if !self.feed.started && !runs {
+            self.feed.source.discard();
+        }
         if !self.feed.started || (self.settings.pause && !runs) {
             return Ok(false);
         }

@@ -20,6 +20,9 @@ pub trait Source {
     /// Returns `true` if no more frames will come.
     fn is_over(&self) -> bool;
 
+    /// Discards the frames that came while no software received. The default does nothing: a capture waits for software.
+    fn discard(&mut self) {}
+
     /// Returns the TAI time that the card has at least while it is idle: 0 unless the source goes on in real time.
     fn now_ns(&self) -> u64;
 }

@@ -26,7 +26,7 @@ pub(super) fn run(args: &Card) -> Result {
     if let Some(name) = &args.wire {
         let wire = Interface::open(name)?;
         let done = serve(args, Interface::now_ns(), &mut wire.clone(), &mut wire.clone())?;
-        let report = report(args, done, 0).of_interface(wire.missed(), wire.unsent());
+        let report = report(args, done, 0).of_interface(&wire);
         return print_report(args.json, &report);
     }
     let frames = Frames::of(args)?;

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::output::{ByCause, CpuTime, Report, columns, print_table};
 use serde::Serialize;
-use shotline_instrument::card::Sent;
+use shotline_instrument::card::{Interface, Sent};
 use shotline_plan::pcie::Link;
 use shotline_rtl::card::{Counters, Distributed, Outcome, Tally};
 
@@ -185,11 +185,13 @@ impl CardReport {
         Self { connections, sent, ..self }
     }
 
-    /// Returns the report of a card on an interface, of which the kernel has dropped frames before they came to the wire.
-    pub fn of_interface(mut self, missed: u64, unsent: u64) -> Self {
-        self.arrived += missed;
-        self.dropped.extend(dropped([("wire", missed)]));
-        self.throughput_gbps = throughput(self.line_gbps, self.received, self.arrived);
+    /// Returns the report of a card on an interface: some frames did not come to the wire, because the kernel had no space
+    /// for them, or because no driver received.
+    pub fn of_interface(mut self, interface: &Interface) -> Self {
+        let (missed, unwanted, unsent) = (interface.missed(), interface.unwanted(), interface.unsent());
+        self.throughput_gbps = throughput(self.line_gbps, self.received, self.arrived + missed);
+        self.arrived += missed + unwanted;
+        self.dropped.extend(dropped([("wire", missed), ("no_driver", unwanted)]));
         Self { unsent, ..self }
     }
 }
