@@ -172,6 +172,15 @@ def test_overload_counts_each_lost_frame_by_its_cause(tmp_path):
     assert (report["received"], report["dropped"]) == (0, {"late": 20})
 
 
+def test_faults_of_the_wire_are_counted_and_nothing_else_is_lost(tmp_path):
+    flags = ["--corrupt", 0.1, "--runt", 0.1, "--mix", "64:1,700:1", "--packets", 400]
+    report = run("emulate", "card", *flags, "--json").succeeded()
+    check_balanced(report)
+    dropped = report["dropped"]
+    assert set(dropped) == {"error", "runt"} and min(dropped.values()) > 15, report
+    assert report["arrived"] == 400
+
+
 def test_each_length_has_the_rate_of_the_line():
     flags = ["--lengths", "64..9000", "--step", 149, "--packets", 40, "--header-split", 64]
     report = run("emulate", "card", *flags, "--json").succeeded()

@@ -9,6 +9,7 @@
 use shotline_random::SplitMix64;
 use shotline_rtl::card::{Device, KEY, Memory, channel_register};
 use shotline_rtl::registers::{card_channel as register, card_distributor};
+use shotline_wire::crc::crc32;
 use std::collections::VecDeque;
 
 /// All descriptors are given before the measurement, so no access of a register disturbs it.
@@ -148,11 +149,13 @@ impl Bench {
     }
 }
 
-/// Returns a frame with UDP over IPv4 from a random port. Neither checksum nor FCS is correct: the card looks at neither.
+/// Returns a frame with UDP over IPv4 from a random port. Its checksums are wrong: the card looks at none.
 fn frame(random: &mut SplitMix64, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     random.fill_bytes(&mut frame);
     frame[12..26].copy_from_slice(&[8, 0, 0x45, 0, 0, (length - 18) as u8, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    let (front, fcs) = frame.split_at_mut(length - 4);
+    fcs.copy_from_slice(&crc32(front).to_le_bytes());
     frame
 }
 

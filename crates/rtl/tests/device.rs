@@ -3,6 +3,7 @@
 use shotline_random::SplitMix64;
 use shotline_rtl::card::{Counters, Device, Dma, KEY, channel_register};
 use shotline_rtl::registers::{card_channel as register, card_distributor};
+use shotline_wire::crc::crc32;
 
 type Result<T = ()> = std::result::Result<T, String>;
 
@@ -153,11 +154,13 @@ impl Driver {
     }
 }
 
-/// Returns a frame with an IPv4 header and random addresses.
+/// Returns a frame with FCS, an IPv4 header and random addresses.
 fn frame(length: usize, random: &mut SplitMix64) -> Vec<u8> {
     let mut frame = vec![0; length];
     random.fill_bytes(&mut frame);
     frame[12..26].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
+    let (front, fcs) = frame.split_at_mut(length - 4);
+    fcs.copy_from_slice(&crc32(front).to_le_bytes());
     frame
 }
 

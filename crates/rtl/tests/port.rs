@@ -3,6 +3,7 @@
 use shotline_plan::pcie::Link;
 use shotline_random::SplitMix64;
 use shotline_rtl::card::{Receiver, Setup};
+use shotline_wire::crc::crc32;
 
 type Result = std::result::Result<(), String>;
 
@@ -18,13 +19,15 @@ const SETUP: Setup = Setup {
     seed: 1,
 };
 
-/// Returns a frame with an IPv4 header and random addresses.
+/// Returns a frame with FCS, an IPv4 header and random addresses.
 fn frame(length: usize, random: &mut SplitMix64) -> Vec<u8> {
     let mut frame = vec![0; length];
     random.fill_bytes(&mut frame);
     let head = [8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0];
     let end = length.min(26);
     frame[12.min(end)..end].copy_from_slice(&head[..end.saturating_sub(12)]);
+    let (front, fcs) = frame.split_at_mut(length - 4);
+    fcs.copy_from_slice(&crc32(front).to_le_bytes());
     frame
 }
 
@@ -90,12 +93,14 @@ fn each_lost_frame_is_counted_once() -> Result {
         let mut random = SplitMix64::new(2);
         for number in 0..700 {
             let length = if number % 50 == 0 { 63 + number % 4 * 1000 } else { 700 };
-            receiver.send(frame(length, &mut random), 0)?;
+            let mut frame = frame(length, &mut random);
+            frame[length / 2] ^= u8::from(number % 50 == 7);
+            receiver.send(frame, 0)?;
         }
         let outcome = receiver.finish()?;
         let found = receiver.found().count() as u64;
         let dropped = outcome.distributed;
-        assert!(dropped.overflow > 100 && dropped.giant > 0 && dropped.runt > 0, "{dropped:?}");
+        assert!(dropped.overflow > 100 && dropped.giant > 0 && dropped.runt > 0 && dropped.error > 0, "{dropped:?}");
         assert_eq!((outcome.frames, dropped.delivered), (700, found));
     }
     Ok(())

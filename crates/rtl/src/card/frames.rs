@@ -5,6 +5,7 @@ use super::expected::{Expected, layout};
 use super::memory::GUARD;
 use super::source::{Source, Used};
 use super::sys::{Inputs, MAC_CLOCKS, MacClock, Outputs};
+use shotline_wire::crc::{RESIDUE, crc32};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a packet before its frame and the padding: length, flags, hash, time.
@@ -50,7 +51,7 @@ struct Current {
     sent: usize,
 }
 
-/// A MAC that receives frames at the rate of a wire. A word of a frame comes with the first clock after its last byte.
+/// A MAC that receives frames at the rate of a wire, and marks those with a wrong FCS. A word of a frame comes with the first clock after its last byte.
 ///
 /// The clock of the MAC is that of a 100G MAC, or faster in proportion to a faster wire.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub struct Frames {
     /// Frames with FCS, and when the preamble of each begins.
     queue: VecDeque<(u64, Vec<u8>)>,
     current: Option<Current>,
-    /// Frames that were sent, by the time of their first word.
+    /// Frames that were sent with a right FCS, by the time of their first word.
     flying: BTreeMap<u64, Vec<u8>>,
     /// Time of the newest packet of each channel.
     newest: Vec<u64>,
@@ -144,7 +145,10 @@ impl Frames {
             self.current.take_if(|current| current.sent == current.frame.len())
         {
             self.sent += 1;
-            self.flying.insert(time_ns, frame);
+            word.damaged = !crc32(&frame) != RESIDUE;
+            if !word.damaged {
+                self.flying.insert(time_ns, frame);
+            }
             while self.flying.first_key_value().is_some_and(|(&first, _)| first + LOST_NS < time_ns) {
                 self.flying.pop_first();
             }

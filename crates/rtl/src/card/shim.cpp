@@ -15,7 +15,7 @@ namespace {
 struct MacClock {
     uint64_t data[8];
     uint64_t time;
-    uint8_t valid, last, bytes, unused;
+    uint8_t valid, last, bytes, damaged;
 };
 
 struct Inputs {
@@ -133,6 +133,7 @@ struct Simulation : Card {
         top.time_tai = word.time;
         top.s_axis_tvalid = word.valid;
         top.s_axis_tlast = word.last;
+        top.s_axis_tuser = word.damaged;
         top.s_axis_tkeep = word.bytes < 64 ? (uint64_t{1} << word.bytes) - 1 : ~uint64_t{0};
         std::memcpy(&top.s_axis_tdata, word.data, sizeof word.data);
         top.mac_clk = 0;

@@ -33,7 +33,8 @@ pub struct MacClock {
     pub last: bool,
     /// Bytes of the word, 1 to 64.
     pub bytes: u8,
-    pub unused: u8,
+    /// With `last`: the FCS is wrong.
+    pub damaged: bool,
 }
 
 /// Inputs of the module in one clock, in the layout of the shim. The names are those of the ports.

@@ -1,6 +1,7 @@
 //! Arguments of `shotline emulate card`.
 
 use super::values::{self, Lengths, Mix};
+use crate::values::probability;
 use shotline_plan::pcie::Link;
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ Examples:
   shotline emulate card --pcie 3x16 --lengths 64..128             behind a PCIe link of generation 3 with 16 lanes
   shotline emulate card --modules 2                               two modules, each with a wire of its own: 200 Gbit/s
   shotline emulate card --rate 200 --json                         twice the rate that a module is made for
+  shotline emulate card --corrupt 0.01 --runt 0.01                a bad cable
   shotline emulate card --listen /tmp/card.sock --pcap capture.pcap --out sent
                                                                   for a driver such as DPDK's net_shotline, once it is there
   shotline emulate card --listen /tmp/card.sock --pcap capture.pcap --pause --once --channels 4
@@ -47,6 +49,12 @@ pub struct Card {
     /// Rate of each wire in Gbit/s, 1 to 200; a module is made for 100
     #[arg(long, value_name = "GBPS", default_value_t = 100.0, value_parser = values::rate, help_heading = "Frames")]
     pub(super) rate: f64,
+    /// Probability that a bit of a frame is flipped on the wire: the MAC finds a wrong FCS
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, help_heading = "Faults")]
+    pub(super) corrupt: f64,
+    /// Probability that a frame is cut on the wire to less than 64 bytes, with an FCS
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, help_heading = "Faults")]
+    pub(super) runt: f64,
     /// Modules, each with a wire, a bus and channels of its own; a frame goes to the wire that is free first
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
     pub(super) modules: u16,
@@ -56,7 +64,7 @@ pub struct Card {
           group = "driver", help_heading = "Driver")]
     pub(super) listen: Option<PathBuf>,
     /// Receive the frames that come in through this interface, in real time, and send those of software through it
-    #[arg(long, value_name = "IFACE", requires = "driver", conflicts_with_all = ["pcap", "lengths", "mix", "packets", "out"],
+    #[arg(long, value_name = "IFACE", requires = "driver", conflicts_with_all = ["pcap", "lengths", "mix", "packets", "corrupt", "runt", "out"],
           help_heading = "Driver")]
     pub(super) wire: Option<String>,
     /// The same for a driver in a QEMU guest, of which this file is BAR 2 of an ivshmem device: the file has 4 MiB, and is
@@ -96,7 +104,7 @@ pub struct Card {
     /// --window the frames that software sends, those of each queue into a file queue-NNN.pcapng
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Seed of the frames and of the latencies of the bus
+    /// Seed of the frames, their faults, and the latencies of the bus
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
     /// Print one JSON object

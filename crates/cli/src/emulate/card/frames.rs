@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Shortest frame without FCS; a sender pads shorter ones with zeros.
 const SHORTEST: usize = 60;
+/// Shortest frame without FCS that is cut on the wire: an Ethernet header.
+const SHORTEST_CUT: usize = 14;
 
 /// A frame on the wire.
 pub struct Sent {
@@ -24,6 +26,34 @@ pub struct Sent {
 fn with_fcs(mut frame: Vec<u8>) -> Vec<u8> {
     frame.extend(crc32(&frame).to_le_bytes());
     frame
+}
+
+/// Faults of the wire.
+pub struct Faults {
+    random: SplitMix64,
+    corrupt: f64,
+    runt: f64,
+}
+
+impl Faults {
+    /// Returns the faults that the arguments request.
+    pub fn of(args: &Card) -> Self {
+        let Card { seed, corrupt, runt, .. } = *args;
+        Self { random: SplitMix64::new(!seed), corrupt, runt }
+    }
+
+    /// Cuts a frame with FCS to less than the shortest length, or flips a bit of it.
+    pub fn apply(&mut self, mut frame: Vec<u8>) -> Vec<u8> {
+        if self.random.chance(self.runt) {
+            frame.truncate(SHORTEST_CUT + self.random.below((SHORTEST - SHORTEST_CUT) as u64) as usize);
+            frame = with_fcs(frame);
+        }
+        if self.random.chance(self.corrupt) {
+            let bit = self.random.below(8 * frame.len() as u64) as usize;
+            frame[bit / 8] ^= 1 << (bit % 8);
+        }
+        frame
+    }
 }
 
 /// Returns the next length of the generated frames of one load, and those frames.

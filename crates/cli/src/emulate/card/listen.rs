@@ -2,7 +2,7 @@
 
 use super::args::Card;
 use super::files::{Capture, create_folder};
-use super::frames::{Captured, Frames, Generator, Sent};
+use super::frames::{Captured, Faults, Frames, Generator, Sent};
 use super::report::{CardReport, Facts, SentReport};
 use crate::output::print_report;
 use crate::{Result, signals};
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Card) -> Result {
     let frames = Frames::of(args)?;
     let mut truncated = 0;
     let mut start_ns = 0;
-    let mut source: Box<dyn Source> = match frames {
+    let source: Box<dyn Source> = match frames {
         Frames::Captured(captured) => {
             (truncated, start_ns) = (captured.truncated * args.repeat, captured.start_ns);
             Box::new(Replay::start(captured, args.repeat))
@@ -44,7 +44,8 @@ pub(super) fn run(args: &Card) -> Result {
         Frames::Mix(shares) => Box::new(Generated::new([Generator::new(args.seed, shares)], args.packets)),
     };
     let mut files = Files::new(args.out.as_deref())?;
-    let done = serve(args, start_ns, source.as_mut(), &mut files);
+    let mut source = Faulty { source, faults: Faults::of(args) };
+    let done = serve(args, start_ns, &mut source, &mut files);
     files.finish()?;
     print_report(args.json, &report(args, done?, truncated))
 }
@@ -175,6 +176,31 @@ impl Source for Generated {
 
     fn now_ns(&self) -> u64 {
         0
+    }
+}
+
+/// Frames with faults of the wire.
+struct Faulty {
+    source: Box<dyn Source>,
+    faults: Faults,
+}
+
+impl Source for Faulty {
+    fn next(&mut self) -> std::result::Result<Option<Incoming>, String> {
+        let frame = self.source.next()?;
+        Ok(frame.map(|Incoming { bytes, at_ns }| Incoming { bytes: self.faults.apply(bytes), at_ns }))
+    }
+
+    fn is_over(&self) -> bool {
+        self.source.is_over()
+    }
+
+    fn discard(&mut self) {
+        self.source.discard();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.source.now_ns()
     }
 }
 

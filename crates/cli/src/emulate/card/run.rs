@@ -2,7 +2,7 @@
 
 use super::args::Card;
 use super::files::{Capture, create_folder};
-use super::frames::{Frames, Generator, Sent};
+use super::frames::{Faults, Frames, Generator, Sent};
 use super::modules::Modules;
 use super::report::{CardReport, Facts, LengthReport, throughput};
 use crate::output::print_report;
@@ -24,6 +24,7 @@ pub(super) fn run(args: &Card) -> Result {
         modules: Modules::new(args, start_ns, MAX_LENGTH).map_err(broken)?,
         line_gbps: args.line_gbps(),
         files,
+        faults: Faults::of(args),
         progress: Progress::new("frames"),
         all: frames.count(args.packets),
         sent: 0,
@@ -77,6 +78,7 @@ struct Run {
     modules: Modules,
     line_gbps: f64,
     files: Option<Files>,
+    faults: Faults,
     progress: Progress,
     all: u64,
     sent: u64,
@@ -90,7 +92,7 @@ impl Run {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.modules.send(frame.bytes, frame.at_ns).map_err(broken)?;
+        self.modules.send(self.faults.apply(frame.bytes), frame.at_ns).map_err(broken)?;
         self.sent += 1;
         if self.sent.is_multiple_of(64) {
             self.progress.update(self.sent, self.all);
