@@ -316,8 +316,8 @@ pub enum IoError {
     Disconnected,
 }
 
-/// Packets lost by a device and its driver, on receive and on send, and copies that the transport makes. No steer has seen them, and no caller has counted
-/// them as lost. All counters are monotonic.
+/// Packets lost by a device and its driver, on receive and on send: no steer has seen them, and no caller has counted
+/// them as lost. Also copies that the transport makes. All counters are monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Frames dropped because the device's receive queue was full (DPDK's `imissed`).

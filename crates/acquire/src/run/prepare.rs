@@ -15,7 +15,7 @@ use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::PacketIo;
 use shotline_wire::framing::Framing;
 use shotline_wire::setup::Mode;
-use shotline_wire::shot::Geometry;
+use shotline_wire::shot::{Geometry, Packetization};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -146,11 +146,13 @@ impl<'a> PreparedRun<'a> {
         }
     }
 
-    /// Returns the shape of the packets if a device may fill receives in order: those of one sealed stream.
+    /// Returns the shape of the packets if a device may fill receives in order: those of one sealed stream, of one
+    /// length, because a longer one in a shorter one's receive would reach into the next.
     fn packet_shape(&self) -> Option<PacketShape> {
         let header = u16::try_from(self.framing.header_len(&[])).ok()?;
-        let is_suitable = self.framing.has_icrc() && self.configs.len() == 1;
-        is_suitable.then(|| PacketShape { header, payload: self.geometry.packetization().rest })
+        let Packetization { first, rest, separate_trailer } = self.geometry.packetization();
+        let is_suitable = self.framing.has_icrc() && self.configs.len() == 1 && first == rest && !separate_trailer;
+        is_suitable.then_some(PacketShape { header, payload: rest })
     }
 
     /// Divides the pool for a transport that fills receives in order, if it does.

@@ -149,9 +149,30 @@ impl DpdkConfig {
         Ok(())
     }
 
-    /// Returns the shape of packets for header split, if it is possible with this configuration.
-    fn split_shape(&self) -> Option<SplitShape> {
-        self.split.filter(|_| self.sealed && self.bind.is_ipv4() && self.queues == 1 && self.capacity > 0)
+    /// Returns the state of header split; `None` if the device is not to write payloads to posted receives, or cannot.
+    ///
+    /// # Errors
+    /// If the user asks for it where it is not possible.
+    fn split(&self, device: &Device, info: &sys::Info) -> Result<Option<Split>, IoError> {
+        if !device.splits() || self.capacity == 0 {
+            return Ok(None);
+        }
+        let needs = [
+            (info.split, "a driver with buffer split over two pools"),
+            (self.queues == 1, "one receive queue"),
+            (self.bind.is_ipv4(), "IPv4"),
+            (self.sealed, "packets with an ICRC"),
+            (self.split.is_some(), "one link of a sender that is known before the run, with packets of one length"),
+            (self.split.is_some_and(SplitShape::is_possible), "frames with 8n or 8n + 6 bytes before the payload"),
+        ];
+        match needs.iter().find(|(is_met, _)| !is_met) {
+            Some((_, need)) if device.split == Some(true) => {
+                let name = &device.name;
+                Err(IoError::Config(format!("header split of {name} needs {need}: omit split=on to copy payloads")))
+            }
+            Some(_) => Ok(None),
+            None => Ok(self.split.map(|shape| Split::new(shape, self.descriptors))),
+        }
     }
 }
 
@@ -274,8 +295,7 @@ impl DpdkIo {
             .map_err(|code| failed("cannot attach its device", code, device.attach_hint()))?;
         let info = attached.info().map_err(|code| failed("querying its capabilities", code, String::new()))?;
         config.check_queues(&info)?;
-        let shape = config.split_shape().filter(|_| device.splits() && info.split);
-        let mut split = shape.and_then(|shape| Split::new(shape, config.descriptors));
+        let mut split = config.split(&device, &info)?;
         let mut port_config = sys::Config {
             port: attached.id(),
             queues: config.queues,

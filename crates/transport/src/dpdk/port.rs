@@ -34,7 +34,7 @@ pub struct Device {
     pub name: String,
     arguments: Vec<(String, String)>,
     /// Value of the argument `split`, which is not the driver's.
-    split: Option<bool>,
+    pub split: Option<bool>,
 }
 
 /// Returns `true` if a device, in DPDK's syntax with our argument `split`, writes payloads to posted receives if it can:

@@ -24,11 +24,15 @@ pub struct SplitShape {
 }
 
 impl SplitShape {
-    /// Returns the bytes of a frame before its payload; `None` if a packet card cannot split a frame there.
-    fn head(self) -> Option<u16> {
-        let head = DATAGRAM_HEADERS as u16 + self.header;
+    /// Returns the bytes of a frame before its payload.
+    fn head(self) -> u16 {
+        DATAGRAM_HEADERS as u16 + self.header
+    }
+
+    /// Returns `true` if a packet card can split frames there.
+    pub(in crate::dpdk) fn is_possible(self) -> bool {
         let payload = self.payload.is_multiple_of(ALIGNMENT) && (1..=MAX_PAYLOAD).contains(&self.payload);
-        (matches!(head % 8, 0 | 6) && payload).then_some(head)
+        matches!(self.head() % 8, 0 | 6) && payload
     }
 }
 
@@ -48,12 +52,12 @@ pub struct Split {
 }
 
 impl Split {
-    /// Returns the state of a port with this number of descriptors; `None` if a packet card cannot split its packets.
-    pub fn new(shape: SplitShape, descriptors: u16) -> Option<Self> {
+    /// Creates the state of a port with this number of descriptors, for packets that [can be split](SplitShape::is_possible).
+    pub fn new(shape: SplitShape, descriptors: u16) -> Self {
         // Two descriptors have one buffer for a header and one for a payload.
         let ring = usize::from(descriptors) / 2;
         let buffers = ring + sys::BURST * sys::PARTS / 4 + GROUP;
-        shape.head().is_some().then(|| Self {
+        Self {
             shape,
             plan: Plan::new(buffers as u32),
             addresses: vec![0; buffers],
@@ -61,12 +65,12 @@ impl Split {
             ring,
             is_started: false,
             error: None,
-        })
+        }
     }
 
     /// Completes the configuration of the port.
     pub fn configure(&self, config: &mut sys::Config) {
-        config.split_header = self.shape.head().unwrap_or(0);
+        config.split_header = self.shape.head();
         config.split_payload = self.shape.payload as u16;
         config.split_buffers = self.addresses.len() as u32;
         config.rx_buffer_bytes = 256;
