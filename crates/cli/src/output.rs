@@ -188,8 +188,11 @@ pub struct Summary {
     pub write_gbps: f64,
     /// Time from the first packet to the last.
     pub seconds: f64,
-    /// Payload copies per byte, by the kernel and by repairs.
+    /// Payload copies per byte, by the kernel or the transport, and by repairs.
     pub copies_per_byte: f64,
+    /// The transport counts its copies.
+    #[serde(skip)]
+    counts_copies: bool,
     /// Results of the ICRC checks.
     pub icrc: IcrcVerdicts,
     /// Latency from the sender's stamp of a shot's first sample until the shot was complete.
@@ -265,6 +268,7 @@ impl Summary {
             write_gbps: outcome.write_gbps(),
             seconds: outcome.seconds,
             copies_per_byte: total.copies_per_byte(outcome.device.copied_bytes),
+            counts_copies: outcome.device.copied_bytes.is_some(),
             icrc: IcrcVerdicts {
                 good: total.icrc_good,
                 solved: total.icrc_solved,
@@ -338,6 +342,9 @@ impl Summary {
         rows.push(("received".into(), format!("{:.2} Gbit/s", self.receive_gbps)));
         if self.file.is_some() {
             rows.push(("written".into(), format!("{:.2} Gbit/s", self.write_gbps)));
+        }
+        if self.counts_copies {
+            rows.push(("copies per payload byte".into(), format!("{:.2}", self.copies_per_byte)));
         }
         rows.push(("busy".into(), busy(&self.stages)));
         rows.push(("limited by".into(), self.limited_by.clone()));
