@@ -61,9 +61,9 @@ class Output:
 class Card(Process):
     """`shotline emulate card --listen`."""
 
-    def __init__(self, folder, *arguments, name="card"):
+    def __init__(self, folder, *arguments, name="card", **options):
         self.socket = Path(folder) / f"{name}.sock"
-        super().__init__("emulate", "card", "--listen", self.socket, "--json", *arguments)
+        super().__init__("emulate", "card", "--listen", self.socket, "--json", *arguments, **options)
         self.log = Output(self.popen.stderr.fileno())
         self.log.wait_for("waits for a driver on")
 
@@ -100,20 +100,48 @@ def build(folder, source):
     return path
 
 
+class Application:
+    """An application that was built."""
+
+    def __init__(self, path, card, *arguments):
+        words = [str(path), *eal_options(card), "--", *map(str, arguments)]
+        self.popen = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+        )
+        self.output = Output(self.popen.stdout.fileno())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.popen.kill()
+        self.popen.communicate()
+
+    def end(self):
+        """Waits until it ends, and returns what it printed: words, of which the last is the value."""
+        while self.output.take(WAIT_TIMEOUT_S):
+            pass
+        assert self.popen.wait(WAIT_TIMEOUT_S) == 0, self.output.text
+        return dict(line.rsplit(" ", 1) for line in self.output.text.splitlines() if " " in line)
+
+
 def run_application(path, card, *arguments):
-    """Runs an application until it ends, and returns what it prints: words, of which the last is the value."""
-    words = [str(path), *eal_options(card), "--", *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    """Runs an application until it ends, and returns what it printed."""
+    with Application(path, card, *arguments) as application:
+        return application.end()
 
 
 class Testpmd:
-    """An unmodified dpdk-testpmd with a port of the driver, on its command line."""
+    """An unmodified dpdk-testpmd with a port of the driver, on its command line.
+
+    With a file of commands it has no command line: it forwards until it is to quit. What its thread prints for each packet
+    would mix with the prompts, which are written byte by byte.
+    """
 
     __test__ = False
 
-    def __init__(self, card, *arguments, queues=1, descriptors=256):
+    def __init__(self, card, *arguments, queues=1, descriptors=256, commands=None):
+        self.has_prompt = commands is None
         # Each queue has a ring of mbufs; the others are in caches and in rings of sent frames.
         mbufs = queues * (descriptors + 256) + 2048
         # On a terminal its lines come in order with its prompts, which are not buffered.
@@ -121,7 +149,8 @@ class Testpmd:
         self.popen = subprocess.Popen(
             [
                 *("dpdk-testpmd", *eal_options(card), "--"),
-                *("--interactive", "--nb-cores=1", f"--rxq={queues}", f"--txq={queues}", f"--rxd={descriptors}"),
+                *(["--interactive"] if self.has_prompt else [f"--cmdline-file={commands}"]),
+                *("--nb-cores=1", f"--rxq={queues}", f"--txq={queues}", f"--rxd={descriptors}"),
                 *("--txd=256", f"--total-num-mbufs={mbufs}", "--no-flush-rx", *map(str, arguments)),
             ],
             stdin=subprocess.PIPE,
@@ -134,7 +163,7 @@ class Testpmd:
         self.terminal, self.output = terminal, Output(terminal)
 
     def __enter__(self):
-        self.at = self.output.wait_for(PROMPT).end()
+        self.at = self.output.wait_for(PROMPT).end() if self.has_prompt else 0
         return self
 
     def __exit__(self, *_):

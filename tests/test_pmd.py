@@ -8,7 +8,7 @@ import random
 import re
 
 import pytest
-from pmd import Card, Testpmd, build, need_driver, run_application
+from pmd import Application, Card, Testpmd, build, need_driver, run_application
 from scapy.all import ARP, IP, TCP, UDP, Dot1Q, Ether, IPv6, Raw
 from scapy.utils import RawPcapNgReader, wrpcap
 from test_packet_card import CAPTURES, SHORTEST, channel_of, frames_of, hash_of
@@ -137,12 +137,11 @@ def shown(folder, path, *arguments):
     count = len(frames_of(path))
     arguments = ("--forward-mode=rxonly", f"--rx-offloads={SCATTER | TIMESTAMP | BUFFER_SPLIT:#x}", *arguments)
     flags = ("--pcap", path, "--times", "--channels", 2)
-    with Card(folder, *flags) as card, Testpmd(card, *arguments, queues=2) as testpmd:
-        testpmd.command("set verbose 1")
-        testpmd.command("start")
+    commands = folder / "commands"
+    commands.write_text("set verbose 1\n")
+    with Card(folder, *flags) as card, Testpmd(card, *arguments, queues=2, commands=commands) as testpmd:
         card.log.wait_for(SENT)
         until(lambda: len(re.findall(fields, testpmd.more())) == count, what=f"{count} packets shown")
-        testpmd.command("stop")
         packets = re.findall(fields, testpmd.quit())
     assert len(packets) == count
     return sorted(
@@ -221,6 +220,14 @@ def test_frames_longer_than_the_mtu_are_counted_as_giants(tmp_path):
     assert run.dropped["giant"] == run.statistics["rx_distributor_giant_packets"] == run.statistics["rx_errors"] > 50
 
 
+def test_damaged_and_short_frames_are_counted_as_such(tmp_path):
+    flags = ("--pause", "--corrupt", 0.2, "--runt", 0.2)
+    run = Unpolled(tmp_path, *flags, count=200, mix="500:1", arguments=["--rxd=2048"])
+    causes = {cause: run.statistics[f"rx_distributor_{cause}_packets"] for cause in ("error", "runt")}
+    assert causes == run.dropped and min(causes.values()) > 15, run.report
+    assert run.statistics["rx_errors"] == sum(causes.values())
+
+
 def test_frames_faster_than_the_card_are_counted_as_overflow(tmp_path):
     run = Unpolled(tmp_path, "--rate", 200, count=2000, mix="700:1", arguments=["--rxd=2048"])
     assert run.dropped["overflow"] == run.statistics["rx_distributor_overflow_packets"] > 100
@@ -282,18 +289,21 @@ def test_killed_applications_leave_the_card_to_the_next(tmp_path, capture):
 
 
 def test_an_application_outlives_the_card(tmp_path):
-    """Its link goes down, its statistics stay, and the port can be attached to the next card."""
-    with Card(tmp_path, "--packets", 100, "--channels", 1) as card, Testpmd(card) as testpmd:
-        testpmd.command("start")
-        card.log.wait_for(SENT)
-        assert testpmd.statistics()["rx_good_packets"] == 100
+    """It gets both events, its link goes down, its statistics stay, and all mbufs come back."""
+    path = build(tmp_path, "pmd_removal.c")
+    with Card(tmp_path, "--packets", 100, "--channels", 1) as card, Application(path, card, 100) as application:
+        application.output.wait_for("received 100")
         card.popen.kill()
-        testpmd.output.wait_for("the simulated card is gone")
-        assert "Link status: down" in testpmd.command("show port info 0")
-        assert testpmd.statistics()["rx_good_packets"] == 100
-        testpmd.command("stop")
-        testpmd.command("port stop all")
-        testpmd.command("port detach 0")
+        done = application.end()
+    assert [done[what] for what in ("more", "link", "ipackets", "free")] == ["0", "0", "100", "1023"], done
+
+
+def test_testpmd_detaches_a_lost_card_and_attaches_the_next(tmp_path):
+    with Card(tmp_path, "--packets", 100, "--channels", 1) as card, Testpmd(card) as testpmd:
+        card.log.wait_for(SENT)
+        card.popen.kill()
+        # The last that it prints of itself.
+        testpmd.output.wait_for(r"Device is detached\s+Now total ports is 0\s+Done")
         with Card(tmp_path, "--packets", 100, "--channels", 1) as next_card:
             testpmd.command(f"port attach net_shotline0,socket={next_card.socket}")
             testpmd.command("port start all")

@@ -4,23 +4,24 @@ The probe sends frames through a driver of DPDK, too: the kernel would add UDP c
 """
 
 import contextlib
+import signal
 
 import pytest
-from pmd import DRIVER, Output, need_driver
+from carriers import need_dpdk
+from pmd import DRIVER, Card, environment, need_driver
 
-from common import Probe, Process, Recording, check_balanced, check_samples, command, record, run, verify
+from common import Probe, Recorder, Recording, check_balanced, check_samples, command, verify
 
 # The address of the port: the kernel does not have it.
 PORT = "10.99.0.2:4791"
 # The simulated card takes some thousand packets a second.
-SHOTS = ("--links", 1, "--samples", 300, "--rate-hz", 20, "--timeout-ms", 60_000)
+SHOTS = ("--links", 1, "--samples", 300, "--rate-hz", 20)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def require_driver():
     need_driver()
-    if "built without DPDK" in run("record", "--listen", PORT, "--transport", "dpdk:net_null0", "--out", "x").stderr:
-        pytest.skip("needs a program with DPDK: cargo build --features dpdk")
+    need_dpdk()
 
 
 @pytest.fixture
@@ -35,22 +36,13 @@ def wire(cable):
     command("ip", "-n", first, "link", "delete", "wire")
 
 
-class Card(Process):
-    """`shotline emulate card --listen --wire`."""
-
-    def __init__(self, folder, interface, netns):
-        self.socket = folder / "card.sock"
-        super().__init__("emulate", "card", "--listen", self.socket, "--wire", interface, netns=netns)
-        Output(self.popen.stderr.fileno()).wait_for("waits for a driver on")
-
-
 @contextlib.contextmanager
 def probe_and_card(folder, cable, interface, *faults):
     """Runs a probe that sends into an interface, and a card on its other end."""
     sender, receiver = cable.names
     transport = f"dpdk:net_af_packet0,iface={interface}"
     with (
-        Card(folder, interface, receiver) as card,
+        Card(folder, "--wire", interface, netns=receiver) as card,
         Probe(
             *("--transport", transport, "--source", "10.99.0.1", "--links", 1, *faults),
             listen=f"{cable.ipv4[0]}:0",
@@ -60,13 +52,31 @@ def probe_and_card(folder, cable, interface, *faults):
         yield probe, card
 
 
-def record_through(card, probe, cable, path, *flags, arguments=""):
-    """Records shots through the card's driver."""
+def recorder(card, probe, cable, path, *flags, arguments="", timeout_ms=60_000):
+    """Starts to record shots through the card's driver."""
     transport = f"dpdk:net_shotline0,socket={card.socket}{arguments}"
-    flags = ("--transport", transport, "--eal", f"-d {DRIVER}", "--out", path, *SHOTS, *flags)
-    ended = record(probe, *flags, bind=PORT, netns=cable.names[1]).succeeded()
+    flags = (
+        "--transport",
+        transport,
+        "--eal",
+        f"-d {DRIVER.name}",
+        "--out",
+        path,
+        *SHOTS,
+        *flags,
+        "--timeout-ms",
+        timeout_ms,
+    )
+    return Recorder(probe, *flags, bind=PORT, netns=cable.names[1], env=environment())
+
+
+def record_through(card, probe, cable, path, *flags, **options):
+    """Records shots and checks them. Returns the summary."""
+    with recorder(card, probe, cable, path, *flags, **options) as recording:
+        ended = recording.end().succeeded()
     check_balanced(ended, Recording(path))
     verify(path)
+    check_samples(Recording(path))
     return ended
 
 
@@ -81,7 +91,14 @@ def test_payloads_that_arrive_in_order_are_not_copied(tmp_path, cable, wire, fra
     assert ended["shots_complete"] == 40 and not ended["drops"], ended
     assert ended["icrc"]["good"] == ended["packets"], ended["icrc"]
     assert ended["copies_per_byte"] == copies
-    check_samples(Recording(path))
+
+
+def test_impossible_header_split_is_refused_if_asked_for(tmp_path, cable, wire):
+    with probe_and_card(tmp_path, cable, wire) as (probe, card):
+        flags = ("--shots", 1, "--framing", "ud")
+        with recorder(card, probe, cable, tmp_path / "run.h5", *flags, arguments=",split=on") as recording:
+            refused = recording.end().refused()
+    assert "needs frames with 8n or 8n + 6 bytes before the payload" in refused
 
 
 def test_shots_are_right_although_payloads_land_elsewhere(tmp_path, cable):
@@ -93,4 +110,29 @@ def test_shots_are_right_although_payloads_land_elsewhere(tmp_path, cable):
     assert ended["shots_complete"] > 0 and ended["shots_partial"] > 0, ended
     # Once to the receive, and at most twice to the place in the shot.
     assert 0 < ended["copies_per_byte"] <= 3, ended
+
+
+def test_a_killed_recorder_leaves_the_card_to_the_next(tmp_path, cable, wire):
+    with probe_and_card(tmp_path, cable, wire) as (probe, card):
+        flags = ("--framing", "counted", "--shots", 100_000, "--progress")
+        with recorder(card, probe, cable, tmp_path / "killed.h5", *flags) as killed:
+            killed.wait_for_packets(100)
+            killed.signal(signal.SIGKILL)
+        flags = ("--framing", "counted", "--shots", 20, "--take-over")
+        ended = record_through(card, probe, cable, tmp_path / "run.h5", *flags)
+    assert ended["shots_complete"] == 20, ended
+
+
+def test_shots_after_the_card_has_gone_are_counted_as_lost(tmp_path, cable, wire):
+    path = tmp_path / "run.h5"
+    with probe_and_card(tmp_path, cable, wire) as (probe, card):
+        flags = ("--framing", "counted", "--shots", 60, "--progress")
+        with recorder(card, probe, cable, path, *flags, timeout_ms=2000) as recording:
+            recording.wait_for_packets(100)
+            card.signal(signal.SIGKILL)
+            ended = recording.end().succeeded()
+    check_balanced(ended, Recording(path))
+    verify(path)
+    lost = sum(ended["drops"].values())
+    assert ended["shots_complete"] > 0 and lost > 0 and ended["shots_complete"] + ended["shots_partial"] + lost == 60
     check_samples(Recording(path))
