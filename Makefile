@@ -135,7 +135,7 @@ bench-memif: ## compare receiving from a memif with dpdk-testpmd, receive a prob
 bench-pmd: ## compare instructions per packet of the packet card's DPDK driver with virtio's; ARGS=... for its options
 	@$(SETUP) build dpdk counts rtl
 	@$(MAKE) --no-print-directory -C dpdk
-	cargo build --release --locked --package shotline --features rtl
+	cargo build --release --locked --package shotline --features rtl,dpdk
 	cargo build --release --locked --package shotline-rtl --features model --example card_latency
 	python3 bench/pmd.py $(ARGS)
 

@@ -210,10 +210,13 @@ def json_of(text):
 
 
 def wait_for_port(protocol, port, process, timeout=20):
-    """Waits until a process has bound the port, as listed in /proc/net; sends nothing to the process."""
+    """Waits until a process has bound the port in its network namespace, as listed in /proc; sends nothing to it."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        rows = Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]
+        try:
+            rows = Path(f"/proc/{process.pid}/net/{protocol}").read_text().splitlines()[1:]
+        except OSError:  # it has ended
+            rows = []
         if any(int(row.split()[1].rsplit(":", 1)[1], 16) == port for row in rows):
             return
         if process.poll() is not None:

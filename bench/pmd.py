@@ -14,6 +14,9 @@ takes both. virtio sets neither a hash nor a packet type here, ours both.
 
 How long a packet waits for its report is counted in clocks of the RTL (5 ns at 200 MHz): from the last word of a frame of 64
 bytes at the card's input to the report in memory that counts it, with the driver's settings.
+
+How often payloads are copied is what a run of `record` reports: the card is at one end of a veth pair and a probe at the other.
+With header split the card writes payloads to their places in the shots; its writes stand for DMA. This needs root.
 """
 
 import argparse
@@ -29,7 +32,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import RECEIVE_CPU, SEND_CPU, TIME_LIMIT, Failed, background, foreground, program, say
+from common import (
+    PROBE_PORT,
+    RECEIVE_CPU,
+    SEND_CPU,
+    TIME_LIMIT,
+    Failed,
+    background,
+    foreground,
+    json_of,
+    program,
+    say,
+    wait_for_port,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVER = ROOT / "target" / "dpdk" / "librte_net_shotline.so"
@@ -64,14 +79,22 @@ class Contender:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bursts", type=int, default=200, help="calls of a run that return 32 packets")
-    parser.add_argument("--only", choices=["ours", "virtio", "clocks"], help="measure one part, without a ratio")
+    parser.add_argument(
+        "--only", choices=["ours", "virtio", "clocks", "copies"], help="measure one part, without a ratio"
+    )
     parser.add_argument("--card", default=CARD, metavar="COMMAND", help=f"the simulated card: {CARD}")
     args = parser.parse_args()
 
     if args.only in (None, "clocks"):
         print_clocks()
-    if args.only == "clocks":
-        return
+    if args.only in (None, "copies"):
+        print_copies()
+    if args.only not in ("clocks", "copies"):
+        compare(args)
+
+
+def compare(args):
+    """Compares the instructions of both drivers; exits with status 1 if one of them gave no figures."""
     with tempfile.TemporaryDirectory() as folder:
         receiver = Receiver(Path(folder), args.bursts)
         peers = [
@@ -93,7 +116,8 @@ def main():
         print_ratio("virtio", figures[ours[0].name], [figures[peer.name] for peer in peers])
         scalar = [figures[peer.name] for peer in peers if not peer.is_vector]
         print_ratio("virtio-scalar", figures[ours[0].name], scalar)
-    sys.exit(1 if failed else 0)
+    if failed:
+        sys.exit(1)
 
 
 def print_ratio(peer, ours, theirs):
@@ -111,6 +135,64 @@ def print_clocks():
             found = json.loads(foreground([str(LATENCY), "--channels", str(channels), "--gap", str(gap)]))
             values = "".join(f"{found[name]:10}" for name in ("median", "p99", "longest"))
             say(f"{load}, {channels} channels".ljust(58) + values)
+
+
+# --- copies of payloads ------------------------------------------------------------------------------
+
+
+def print_copies():
+    """Prints how many bytes driver and recorder moved for each payload byte of the recorded shots."""
+    title = "bytes moved by driver and recorder for each payload byte".ljust(60)
+    if os.geteuid() != 0:
+        say(f"{title}not measured: it needs root, for a network namespace")
+        return
+    say(title)
+    for what, arguments in (("header split", ""), ("split=off", ",split=off")):
+        with tempfile.TemporaryDirectory() as folder, veth() as (space, ends):
+            moved, shots = record_through_card(Path(folder), space, ends, arguments)
+            say(f"{what}, {shots} shots".ljust(60) + f"{moved:8.1f}")
+
+
+def record_through_card(folder, space, ends, arguments):
+    """Records a probe's shots through the card. Returns the copies of each payload byte, and the number of shots."""
+    socket, address = folder / "card.sock", f"127.0.0.1:{PROBE_PORT}"
+    device = f"dpdk:net_shotline0,socket={socket}{arguments}"
+    card = [program(), "emulate", "card", "--listen", str(socket), "--wire", ends[1]]
+    source = ("--source", "10.99.0.1", "--transport", f"dpdk:net_af_packet0,iface={ends[0]}")
+    probe = [program(), "emulate", "probe", "--json", "--listen", address, "--links", "1", *source]
+    record = [
+        *("env", f"LD_LIBRARY_PATH={DRIVER.parent}", program(), "record", "--json", "--probe", address, "--links", "1"),
+        *("--bind", "10.99.0.2:4791", "--framing", "counted", "--transport", device, "--eal", f"-d {DRIVER.name}"),
+        # The simulated card takes some thousand packets a second.
+        *("--out", str(folder / "run.h5"), "--shots", "100", "--samples", "300", "--rate-hz", "20"),
+    ]
+    with sending(within(space, card), socket), background(within(space, probe)) as process:
+        wait_for_port("udp", PROBE_PORT, process)
+        ended = json_of(foreground(within(space, record)))
+    foreground([program(), "verify", str(folder / "run.h5")])
+    if ended["shots_complete"] != 100:
+        raise Failed(f"not all shots are complete: {ended}")
+    return ended["copies_per_byte"], ended["shots_complete"]
+
+
+@contextlib.contextmanager
+def veth():
+    """Creates a network namespace with a veth pair, on which the kernel sends nothing. Returns its name and the ends'."""
+    space, ends = f"shotbench{os.getpid()}", ("wire0", "wire1")
+    try:
+        foreground(["ip", "netns", "add", space])
+        foreground(["ip", "-n", space, "link", "set", "lo", "up"])
+        foreground(["ip", "-n", space, "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]])
+        for end in ends:
+            foreground(["ip", "-n", space, "link", "set", end, "addrgenmode", "none", "mtu", "9000"])
+            foreground(["ip", "-n", space, "link", "set", end, "up"])
+        yield space, ends
+    finally:
+        subprocess.run(["ip", "netns", "delete", space], capture_output=True, timeout=30, check=False)
+
+
+def within(space, words):
+    return ["nsenter", f"--net=/run/netns/{space}", *words]
 
 
 # --- the measured process ----------------------------------------------------------------------------
