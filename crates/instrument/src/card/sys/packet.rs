@@ -1,9 +1,12 @@
 //! Raw sockets on an interface.
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
 use std::io;
 use std::mem::{size_of, zeroed};
+
+/// Bytes for frames that wait for the simulation: the default lasts for some 50 frames of 4 KiB.
+const BUFFER: usize = 16 << 20;
 
 /// Opens a socket for all frames that come in through an interface, also those for other hosts.
 ///
@@ -13,6 +16,9 @@ pub(in crate::card) fn open(interface: &str) -> io::Result<OwnedFd> {
     // Protocol 0: nothing is received before the socket is bound.
     let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     let index = netdevice::name_to_index(&fd, interface)? as i32;
+    // Only with CAP_NET_ADMIN it may exceed the system's limit.
+    sockopt::set_socket_recv_buffer_size_force(&fd, BUFFER)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&fd, BUFFER))?;
     // The host's own frames are not for the card, nor are those that it sends itself.
     set(&fd, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
     let all = libc::packet_mreq {
