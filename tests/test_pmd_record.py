@@ -133,6 +133,7 @@ def test_shots_after_the_card_has_gone_are_counted_as_lost(tmp_path, cable, wire
             ended = recording.end().succeeded()
     check_balanced(ended, Recording(path))
     verify(path)
+    assert [warning for warning in ended["warnings"] if "the device was removed" in warning], ended["warnings"]
     lost = sum(ended["drops"].values())
     assert ended["shots_complete"] > 0 and lost > 0 and ended["shots_complete"] + ended["shots_partial"] + lost == 60
     check_samples(Recording(path))

@@ -335,6 +335,9 @@ pub struct DeviceCounters {
     /// Not a loss: payload bytes that were copied since the device wrote them. `None` of a transport that copies each
     /// payload once, or passes on what an RDMA device has written.
     pub copied_bytes: Option<u64>,
+    /// Not a loss: how often the link went down, or the device was removed. Packets that are sent meanwhile are in no
+    /// counter.
+    pub link_downs: u64,
 }
 
 impl DeviceCounters {

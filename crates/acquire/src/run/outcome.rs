@@ -114,6 +114,8 @@ impl Outcome {
         warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
         warnings.extend(watch.warnings());
         warnings.extend(restarts(&receiver));
+        let device = receiver.io().device_counters();
+        warnings.extend(link_downs(&device));
         warnings.extend(events.as_ref().and_then(|status| incomplete(status, settings)));
         let mut seen = HashSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
@@ -121,7 +123,7 @@ impl Outcome {
             probe_reports: watch.reports().unwrap_or_default().to_vec(),
             streams: counters,
             unknown: *receiver.unknown(),
-            device: receiver.io().device_counters(),
+            device,
             end: End::of(RequestedEnd::of(settings), shots, result.elapsed, cause),
             seconds: result.seconds,
             local,
@@ -180,6 +182,18 @@ fn incomplete(status: &AlignmentStatus, settings: &Settings) -> Option<String> {
     Some(format!(
         "{lacking} of {all} events are incomplete, each lacks at least one link: /counters has events_missed of each link{}",
         window.unwrap_or_default()
+    ))
+}
+
+/// Returns a warning if the link went down.
+fn link_downs(device: &DeviceCounters) -> Option<String> {
+    let times = match device.link_downs {
+        0 => return None,
+        1 => "once".into(),
+        more => format!("{more} times"),
+    };
+    Some(format!(
+        "the link of the receiving device went down {times}, or the device was removed: what was sent meanwhile is missing, and in no counter of the device"
     ))
 }
 

@@ -112,6 +112,7 @@ const DEVICE: DeviceCounters = DeviceCounters {
     unsent: 10,
     queue_pair_errors: 11,
     copied_bytes: Some(12),
+    link_downs: 13,
 };
 /// The steer's methods, the log entry of each call, and the log entry of its result.
 const STEERED: [(&str, &str, &str); 5] = [

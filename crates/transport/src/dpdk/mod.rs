@@ -431,6 +431,8 @@ impl PacketIo for DpdkIo {
             no_buffers: counters.no_buffers + counters.no_receive,
             unsent: counters.no_link,
             copied_bytes: self.split.is_some().then_some(counters.moved_bytes),
+            // The link of a memif goes down whenever its peer ends.
+            link_downs: if self.device.kind == port::Kind::Memif { 0 } else { counters.link_downs },
             ..DeviceCounters::default()
         }
     }
