@@ -2,8 +2,8 @@
 
 use super::header::DATAGRAM_HEADERS;
 use super::plan::Plan;
-use crate::IoError;
 use crate::dpdk::sys;
+use crate::{IoError, MAX_HEADER};
 use shotline_memory::{Region, Regions, Sge};
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl SplitShape {
 
     /// Returns `true` if a packet card can split frames there.
     pub(in crate::dpdk) fn is_possible(self) -> bool {
-        let payload = self.payload.is_multiple_of(ALIGNMENT) && (1..=MAX_PAYLOAD).contains(&self.payload);
-        matches!(self.head() % 8, 0 | 6) && payload
+        let header = usize::from(self.header) <= MAX_HEADER && matches!(self.head() % 8, 0 | 6);
+        header && self.payload.is_multiple_of(ALIGNMENT) && (1..=MAX_PAYLOAD).contains(&self.payload)
     }
 }
 
@@ -108,5 +108,26 @@ impl Split {
         let first = parts.first().filter(|first| payload_len <= first.len)?;
         let id = self.plan.in_place(&[first.buffer])?;
         (self.addresses[first.buffer as usize] == first.address()).then_some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_headers_and_payloads_of_the_cards_blocks_are_possible() {
+        for (header, payload, is_possible) in [
+            (20, 4096, true),
+            (22, 4096, true),
+            (24, 4096, false), // those of RoCEv2 with an immediate
+            (20, 4092, false),
+            (20, 0, false),
+            (20, 16_384, false),
+            (134, 4096, false),
+            (u16::MAX, 4096, false),
+        ] {
+            assert_eq!(SplitShape { header, payload }.is_possible(), is_possible, "{header} {payload}");
+        }
     }
 }
