@@ -359,11 +359,14 @@ def check_patterns(run, shots):
 def long_run(tmp_path_factory):
     """A run of many shots, most of them lost: a killed recorder laid it out, and the row counts are set here."""
     path = tmp_path_factory.mktemp("long") / "run.h5"
-    with Probe("--channels", 1, "--samples", 4, "--links", 1) as probe:
-        with Recorder(probe, "--out", path, "--samples", 4, "--shots", LONG, "--rate-hz", 200) as recorder:
-            until(lambda: visible_rows(path) > 10, what="some shots")
-            recorder.signal(signal.SIGKILL)
-            recorder.end()
+    shape = ("--samples", 4)
+    with (
+        Probe("--channels", 1, *shape, "--links", 1) as probe,
+        Recorder(probe, "--out", path, *shape, "--shots", LONG, "--rate-hz", 200) as recorder,
+    ):
+        until(lambda: visible_rows(path) > 10, what="some shots")
+        recorder.signal(signal.SIGKILL)
+        recorder.end()
     with open(path, "r+b") as file:
         head = file.read(1 << 16)
         for at in row_count_offsets(head):
