@@ -96,7 +96,7 @@ pub(super) unsafe fn store(mut from: *const u8, mut to: *mut u8, mut len: usize)
 }
 
 /// Copies private bytes to shared memory as [`store`] does, but past the cache: whole lines are not loaded before they are
-/// written, and replace no others.
+/// written, and replace no others. They are visible to other threads after [`fence`], which may be called once for many.
 ///
 /// # Safety
 /// As for [`store`].
@@ -232,8 +232,17 @@ unsafe fn move_words(from: *const u8, to: *mut u8, words: usize) -> bool {
     cfg!(all(target_arch = "x86_64", not(miri)))
 }
 
-/// Copies whole cache lines with non-temporal stores, which are visible before anything that is stored later. Returns
-/// `false` if the target has no such instructions.
+/// Makes what [`store_past_cache`] has copied visible before anything that is stored later.
+#[inline]
+pub(super) fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: SFENCE has no effect but the order of stores.
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+}
+
+/// Copies whole cache lines with non-temporal stores. Returns `false` if the target has no such instructions.
 ///
 /// # Safety
 /// Both are valid for `lines` lines. The target is aligned to a line; the source is not accessed concurrently.
@@ -243,7 +252,7 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if lines > 0 {
         // SAFETY: the caller guarantees that both ranges are valid. For the language these are stores of 8-byte words:
-        // the instructions store aligned 16 bytes, and SFENCE orders them before all later stores (Intel SDM volume 1,
+        // the instructions store aligned 16 bytes, and `fence` orders them before all later stores (Intel SDM volume 1,
         // 10.4.6.2), as those of other instructions are.
         unsafe {
             std::arch::asm!(
@@ -260,7 +269,6 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) -> bool {
                 "add {to}, 64",
                 "dec {lines}",
                 "jnz 2b",
-                "sfence",
                 from = inout(reg) from => _, to = inout(reg) to => _, lines = inout(reg) lines => _,
                 a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
                 options(nostack),

@@ -198,12 +198,28 @@ impl Region {
     /// # Panics
     /// As [`write`](Self::write).
     pub fn write_past_cache(&self, offset: usize, from: &[u8]) {
+        self.stream(offset, from);
+        Self::fence_streams();
+    }
+
+    /// Like [`write_past_cache`](Self::write_past_cache), for one of many parts: other threads and devices see the bytes
+    /// only after [`fence_streams`](Self::fence_streams) in this thread, which waits until they are in memory.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn stream(&self, offset: usize, from: &[u8]) {
         if self.unmapped().is_some() {
             return self.write(offset, from);
         }
         self.check(offset, from.len());
         // SAFETY: as for `write`.
         unsafe { copy::store_past_cache(from.as_ptr(), self.target(offset, from.len()), from.len()) }
+    }
+
+    /// Makes all bytes that this thread has streamed ([`stream`](Self::stream)) visible before anything that it stores
+    /// later.
+    pub fn fence_streams() {
+        copy::fence();
     }
 
     /// Writes zeros.
