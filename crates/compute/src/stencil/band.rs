@@ -1,0 +1,95 @@
+//! Bands: consecutive rows of the result, computed by one thread.
+
+use super::buffers::{Buffers, Layout};
+use super::panel::Panel;
+use super::panels::{self, PanelSize};
+use super::row::{Loops, larger};
+use super::{Boundary, Cells, Edge, Real, Stencil, Tile};
+use std::ops::Range;
+
+/// What all threads share.
+pub(super) struct Work<'a, F, S, R> {
+    pub(super) stencil: &'a Stencil,
+    pub(super) loops: &'a Loops<F>,
+    pub(super) tile: Tile,
+    pub(super) source: &'a S,
+    pub(super) result: &'a R,
+    /// Row of the tile that is row 0 of the result.
+    pub(super) first: usize,
+    pub(super) weights: [F; 2],
+    pub(super) panels: PanelSize,
+}
+
+/// Rows of the result that one thread computes. Rows are numbered as in the tile. Numbers below 0 and from the number of
+/// rows on are those of a periodic matrix, which continues there.
+pub(super) struct Band<F> {
+    pub(super) rows: Range<isize>,
+    /// Rows of the source from which the result is computed.
+    pub(super) inputs: Range<isize>,
+    /// Values of inputs above and below the rows, which other threads may overwrite.
+    pub(super) above: Vec<F>,
+    pub(super) below: Vec<F>,
+    pub(super) has_border_above: bool,
+    pub(super) has_border_below: bool,
+}
+
+impl<F: Real> Band<F> {
+    /// Divides the rows of the result among the threads, and saves what they read of one another's rows.
+    pub(super) fn split<S: Cells<F>, R>(work: &Work<'_, F, S, R>, rows: Range<usize>) -> Vec<Self> {
+        let count = work.stencil.threads.min(rows.len());
+        let end = |index: usize| rows.start + rows.len() * index / count;
+        (0..count).map(|index| Self::new(work, &rows, end(index)..end(index + 1))).collect()
+    }
+
+    fn new<S: Cells<F>, R>(work: &Work<'_, F, S, R>, all: &Range<usize>, rows: Range<usize>) -> Self {
+        let (tile, steps) = (&work.tile, work.stencil.steps as isize);
+        let wraps = work.stencil.boundary == Boundary::Periodic;
+        let count = tile.rows as isize;
+        let (is_first, is_last) = (rows.start == all.start, rows.end == all.end);
+        let rows = rows.start as isize..rows.end as isize;
+        let has_border_above = tile.above == Edge::Border && !wraps && rows.start <= steps;
+        let has_border_below = tile.below == Edge::Border && !wraps && rows.end + steps >= count;
+        let inputs = Range {
+            start: if has_border_above { 0 } else { rows.start - steps },
+            end: if has_border_below { count } else { rows.end + steps },
+        };
+        let save = |rows: Range<isize>, needed: bool| {
+            let mut saved = vec![F::default(); if needed { rows.len() * tile.columns } else { 0 }];
+            for (row, to) in rows.zip(saved.chunks_exact_mut(tile.columns)) {
+                work.source.load(row.rem_euclid(count) as usize, 0, to);
+            }
+            saved
+        };
+        let is_torus = wraps && tile.above == Edge::Border;
+        let above = save(inputs.start..rows.start, !is_first || is_torus);
+        let below = save(rows.end..inputs.end, !is_last || is_torus);
+        Self { rows, inputs, above, below, has_border_above, has_border_below }
+    }
+
+    /// Returns the number of rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Computes the rows. `squares` has one value for each, or is empty if they are not needed. Returns the largest change.
+    pub(super) fn run<S: Cells<F>, R: Cells<F>>(&self, work: &Work<'_, F, S, R>, squares: &mut [f64]) -> f64 {
+        let steps = work.stencil.steps;
+        let panels = panels::split(work.tile.columns, work.panels.columns, steps);
+        let widest = panels.iter().map(Range::len).max().unwrap_or(0);
+        let mut buffers = Buffers::new(Layout::new(widest, steps), steps);
+        // Columns at the left of the panel, and the first ones of a periodic matrix, as they were before any result was
+        // stored.
+        let mut left = vec![F::default(); self.inputs.len() * steps];
+        let is_periodic = work.stencil.boundary == Boundary::Periodic;
+        let mut first = vec![F::default(); if is_periodic { left.len() } else { 0 }];
+        let mut max = 0.0;
+        for columns in panels {
+            let layout = Layout::new(columns.len(), steps);
+            buffers.clear();
+            let mut panel = Panel { band: self, work, columns, layout, left: &mut left, first: &mut first };
+            max = larger(max, panel.run(&mut buffers, squares));
+        }
+        work.result.finish();
+        max
+    }
+}

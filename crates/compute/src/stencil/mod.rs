@@ -1,0 +1,238 @@
+//! Five-point stencil on a matrix of `f32` or `f64`: Jacobi iterations, or explicit steps of the heat equation.
+//!
+//! A step computes every value from the step before:
+//!
+//! ```text
+//! new[r][c] = center * old[r][c] + neighbour * ((old[r-1][c] + old[r+1][c]) + (old[r][c-1] + old[r][c+1]))
+//! ```
+//!
+//! Each operation is rounded on its own, in this order: there is no fused multiplication and addition, and no other order
+//! of the additions. So a result has the same bits for every tiling, number of threads, instruction set and device, except
+//! for the payload of NaNs.
+//!
+//! A matrix can be larger than the memory of one node. A [`Tile`] is a part of its rows. Beyond its first and last row is
+//! either a border of the matrix or a halo: as many further rows as steps, which become wrong one by one from the outside
+//! and are not part of the result. [`Stencil::advance`] computes all steps in one pass over memory: rows are loaded once
+//! into buffers of the processor's cache, in which each step follows the step before by one row, and results are stored
+//! once. So the result can replace its source, and memory is read and written once for all steps.
+//!
+//! ```
+//! use shotline_compute::stencil::{Boundary, Edge, RegionCells, Stencil, Tile, Weights};
+//! use shotline_memory::Region;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let region = Region::heap(100 * 100 * 4)?;
+//! region.write(4 * (50 * 100 + 50), &1.0_f32.to_ne_bytes()); // a hot point
+//! let matrix = RegionCells { region: &region, offset: 0, stride: 400 };
+//! let tile = Tile { rows: 100, columns: 100, above: Edge::Border, below: Edge::Border };
+//! let stencil = Stencil { weights: Weights::heat(0.2), boundary: Boundary::Fixed, steps: 8, threads: 1, residual: true };
+//! let residual = stencil.advance::<f32>(tile, &matrix, &matrix)?; // in place
+//! assert!(residual.max > 0.0 && residual.max < 0.1);
+//! # Ok(()) }
+//! ```
+
+mod band;
+mod buffers;
+mod cells;
+mod error;
+mod panel;
+mod panels;
+mod real;
+mod row;
+#[cfg(target_arch = "x86_64")]
+mod sys;
+#[cfg(test)]
+mod tests;
+
+pub use cells::{Cells, RegionCells};
+pub use error::StencilError;
+pub use real::Real;
+
+use band::{Band, Work};
+use panels::PanelSize;
+use row::{Loops, portable_loops};
+use std::ops::Range;
+
+/// Maximum number of steps of one pass.
+pub const MAX_STEPS: usize = 64;
+
+/// What is beyond the borders of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// The values at the borders never change (Dirichlet).
+    Fixed,
+    /// The opposite border follows, so that the matrix is a torus.
+    Periodic,
+    /// The values at the borders are repeated, so that nothing flows through them (Neumann).
+    Insulated,
+}
+
+/// What is beyond the first or last row of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// The border of the matrix. With [`Boundary::Periodic`] the tile is the whole matrix.
+    Border,
+    /// Other rows of the matrix. The outermost rows of the tile, as many as steps, are their copies.
+    Halo,
+}
+
+/// A part of the rows of a matrix, with all of its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Number of rows, with those of the halos.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// What is above the first row.
+    pub above: Edge,
+    /// What is below the last row.
+    pub below: Edge,
+}
+
+/// Weights of the five points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// Weight of the value itself.
+    pub center: f64,
+    /// Weight of each of the four neighbours.
+    pub neighbour: f64,
+}
+
+impl Weights {
+    /// Returns the weights of an explicit step of the heat equation with the diffusion number `a` (diffusivity times time
+    /// step over the square of the grid spacing), which is stable up to 0.25.
+    pub fn heat(a: f64) -> Self {
+        Self { center: 1.0 - 4.0 * a, neighbour: a }
+    }
+}
+
+/// Steps to compute, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stencil {
+    /// Weights, rounded to the type of the values.
+    pub weights: Weights,
+    /// What is beyond the borders of the matrix.
+    pub boundary: Boundary,
+    /// Number of steps, from 1 to [`MAX_STEPS`].
+    pub steps: usize,
+    /// Number of threads, at least 1.
+    pub threads: usize,
+    /// Compute the change of the last step.
+    pub residual: bool,
+}
+
+/// Change of the last step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Residual {
+    /// Largest magnitude of a change. NaN if any is.
+    pub max: f64,
+    /// Sum of the squares of the changes of each row of the result. The squares of 256 columns at a time are added in a
+    /// fixed order, so that the sums do not depend on the tiling.
+    pub squares: Vec<f64>,
+}
+
+impl Residual {
+    /// Returns the root of the sum of all squares. The rows are added in their order.
+    pub fn l2(&self) -> f64 {
+        self.squares.iter().sum::<f64>().sqrt()
+    }
+}
+
+impl Tile {
+    /// Returns the rows of the tile that are results after this number of steps.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn result_rows(&self, steps: usize) -> Result<Range<usize>, StencilError> {
+        let halo = |edge| if edge == Edge::Halo { steps } else { 0 };
+        let (above, below) = (halo(self.above), halo(self.below));
+        if self.columns == 0 || above.saturating_add(below) >= self.rows {
+            return Err(StencilError::NoResult { rows: self.rows, columns: self.columns, above, below });
+        }
+        Ok(above..self.rows - below)
+    }
+}
+
+impl Stencil {
+    /// Returns the names of the instruction sets that this processor has loops for, fastest first.
+    pub fn instruction_sets() -> Vec<&'static str> {
+        loops::<f32>().map(|loops| loops.name).collect()
+    }
+
+    /// Computes all steps of a tile. Row 0 of `result` is the first row of [`Tile::result_rows`]. It may be the same memory
+    /// as that row of `source`; other overlaps give wrong results.
+    ///
+    /// # Errors
+    /// If the tile has no result rows, or a number is out of its range.
+    pub fn advance<F: Real>(
+        &self,
+        tile: Tile,
+        source: &impl Cells<F>,
+        result: &impl Cells<F>,
+    ) -> Result<Residual, StencilError> {
+        let loops = loops().next().unwrap_or_else(portable_loops);
+        self.advance_by(&loops, PanelSize::new::<F>(self.steps), tile, source, result)
+    }
+
+    fn advance_by<F: Real>(
+        &self,
+        loops: &Loops<F>,
+        panels: PanelSize,
+        tile: Tile,
+        source: &impl Cells<F>,
+        result: &impl Cells<F>,
+    ) -> Result<Residual, StencilError> {
+        let rows = self.check(tile)?;
+        let weights = [F::from_f64(self.weights.center), F::from_f64(self.weights.neighbour)];
+        let work = Work { stencil: self, loops, tile, source, result, first: rows.start, weights, panels };
+        let mut squares = vec![0.0; if self.residual { rows.len() } else { 0 }];
+        let bands = Band::split(&work, rows);
+        let mut parts = squares.as_mut_slice();
+        let max = std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            let mut own = None;
+            for band in &bands {
+                let (part, rest) = std::mem::take(&mut parts).split_at_mut(if self.residual { band.len() } else { 0 });
+                parts = rest;
+                let work = &work;
+                match own {
+                    None => own = Some((band, part)),
+                    Some(_) => handles.push(scope.spawn(move || band.run(work, part))),
+                }
+            }
+            let mut max = own.map_or(0.0, |(band, part)| band.run(&work, part));
+            for handle in handles {
+                let other = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                max = row::larger(max, other);
+            }
+            max
+        });
+        Ok(Residual { max, squares })
+    }
+
+    /// Checks the parameters and returns the rows of a tile that are results.
+    ///
+    /// # Errors
+    /// As [`Self::advance`].
+    pub fn check(&self, tile: Tile) -> Result<Range<usize>, StencilError> {
+        if !(1..=MAX_STEPS).contains(&self.steps) {
+            return Err(StencilError::Steps(self.steps));
+        }
+        if self.threads == 0 {
+            return Err(StencilError::Threads);
+        }
+        if self.boundary == Boundary::Periodic && tile.above != tile.below {
+            return Err(StencilError::HalfPeriodic);
+        }
+        tile.result_rows(self.steps)
+    }
+}
+
+/// Returns the loops for this processor, fastest first.
+fn loops<F: Real>() -> impl Iterator<Item = Loops<F>> {
+    #[cfg(target_arch = "x86_64")]
+    let fast = sys::available();
+    #[cfg(not(target_arch = "x86_64"))]
+    let fast = std::iter::empty();
+    fast.chain([portable_loops()])
+}
