@@ -48,6 +48,10 @@ pub use pool::{Buffer, Pool};
 pub use protection::{
     AccessError, Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, RegisterError, RegistrationCounters,
 };
-pub use region::{DeviceMemory, MemoryError, Pages, Region, RegionDescription, RegionKind};
+pub use region::{
+    BarAccess, BarError, BarSpec, CudaDevice, CudaError, CudaMemory, DeviceMemory, DmabufError, EmulatedMemory,
+    EmulatedPath, MemoryError, Pages, PathCounters, PathDirection, PathModel, PciAddress, Region, RegionDescription,
+    RegionKind,
+};
 pub use registrar::{RegionId, Regions, Registrar, Sge};
 pub use ring::{InvalidPosition, RingReader, RingWriter, request_wakeup, requested_wakeup};

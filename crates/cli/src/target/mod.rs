@@ -56,13 +56,15 @@ Examples:
   shotline target --region images=1G                                    1 GiB that can be read, on loopback
   shotline target --region log=8G,file=/data/log,rights=rw --region counters=4K,rights=atomic
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
+  shotline target --region hbm=64M,memory=emulated:path2,rights=rw      an accelerator's memory, emulated
   shotline target --region a=64M,rights=rw --transport shm --listen ./a.sock
   shotline target --region a=64M,rights=rw --transport spacefibre:lanes=4
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
-    /// Region: NAME=SIZE, then optionally ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
-    /// [default: r]
+    /// Region: NAME=SIZE, then optionally ,rights=r|w|rw|atomic [default: r] and ,memory=KIND: heap (default), huge,
+    /// memfd, file=PATH, emulated[:path1|path2|path3|path3-250mhz][:write=RATE][:read=RATE][:latency=TIME],
+    /// bar:ADDRESS/BAR[:access=4], dmabuf:FD or cuda:N
     #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
     regions: Vec<RegionSpec>,
     #[arg(long, value_name = "HOW", default_value = "soft",

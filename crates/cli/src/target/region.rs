@@ -7,7 +7,8 @@ use shotline_verbs::cm::Export;
 use shotline_verbs::cm::message::Name;
 use std::str::FromStr;
 
-/// A region as specified on the command line: `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
+/// A region as specified on the command line: `NAME=SIZE[,memory=KIND][,rights=r|w|rw|atomic]`. The
+/// word `memory=` may be omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
     name: Name,
@@ -30,13 +31,13 @@ impl FromStr for RegionSpec {
         for word in words {
             let found = match word.split_once('=') {
                 Some(("rights", letters)) => rights.replace(named_rights(letters)?).is_some(),
-                Some(("kind", word)) => kind.replace(word.parse::<RegionKind>()?).is_some(),
+                Some(("memory", word)) => kind.replace(word.parse::<RegionKind>()?).is_some(),
+                _ if RegionKind::all().iter().any(|kind| word.starts_with(kind.name())) => {
+                    kind.replace(word.parse::<RegionKind>()?).is_some()
+                }
                 _ => {
-                    let read = word.parse::<RegionKind>();
-                    let read = read.map_err(|_| {
-                        format!("expected {}, or rights=r|w|rw|atomic, found {word}", RegionKind::forms())
-                    });
-                    kind.replace(read?).is_some()
+                    let forms = RegionKind::forms();
+                    return Err(format!("expected memory={forms}, or rights=r|w|rw|atomic, found {word}"));
                 }
             };
             if found {
@@ -78,12 +79,15 @@ impl RegionSpec {
         }
         let kind = if shared { self.kind.shareable_kind() } else { Some(self.kind.clone()) };
         let kind = kind.ok_or_else(|| {
-            format!(
-                "region {name}: only memory allocated by this program can be shared with another process: use memfd"
-            )
+            let kind = &self.kind;
+            format!("region {name}: memory={kind} cannot be shared with another process: use memory=memfd, or --transport soft")
         })?;
         let region = kind.make(&format!("shotline-{name}"), len, writable);
         let region = region.map_err(|error| format!("region {name}: {error}"))?;
+        if self.rights.allows(Access::REMOTE_ATOMIC) && !region.is_mapped() {
+            let words = format!("region {name}: memory={kind} has no atomic operations: use rights=rw");
+            return Err(words.into());
+        }
         // Another process maps whole pages.
         let bytes = if shared { region.len() as u64 } else { size.0 };
         Ok(Export { name: name.clone(), region, bytes, rights: self.rights })
@@ -104,6 +108,37 @@ mod tests {
     }
 
     #[test]
+    fn memory_setting_names_every_kind() {
+        let kind = |text: &str| text.parse::<RegionSpec>().unwrap().kind;
+        for example in [
+            "heap",
+            "huge",
+            "memfd",
+            "file=/tmp/a=b",
+            "emulated",
+            "emulated:path2",
+            "emulated:write=4.8GB/s:read=1.2GB/s:latency=5us",
+            "bar:0000:03:00.0/4:access=4",
+            "dmabuf:7",
+            "cuda:1",
+        ] {
+            let expected: RegionKind = example.parse().unwrap();
+            assert_eq!(kind(&format!("a=1M,rights=rw,memory={example}")), expected);
+            assert_eq!(kind(&format!("a=1M,{example},rights=rw")), expected);
+        }
+    }
+
+    #[test]
+    fn device_memory_has_no_atomic_rights() {
+        let make = |text: &str, shared| text.parse::<RegionSpec>().unwrap().make(shared).map(|export| export.bytes);
+        assert_eq!(make("a=5000,memory=emulated,rights=rw", false).unwrap(), 5000);
+        let error = make("a=5000,memory=emulated,rights=atomic", false).unwrap_err().to_string();
+        assert!(error.contains("memory=emulated has no atomic operations: use rights=rw"), "{error}");
+        let error = make("a=5000,memory=emulated:path2", true).unwrap_err().to_string();
+        assert!(error.contains("memory=emulated:path2 cannot be shared"), "{error}");
+    }
+
+    #[test]
     fn malformed_region_is_refused() {
         for (text, words) in [
             ("8G", "NAME=SIZE"),
@@ -114,6 +149,11 @@ mod tests {
             ("a=1M,rights=x", "r, w, rw or atomic"),
             ("a=1M,huge,file=/x", "contradicts"),
             ("a=1M,file=", "file=PATH"),
+            ("a=1M,memory=gpu", "heap, huge, memfd"),
+            ("a=1M,memory=heap,huge", "contradicts"),
+            ("a=1M,memory=emulated:write=fast", "4.8GB/s"),
+            ("a=1M,emulated:path9", "path1, path2"),
+            ("a=1M,memory", "found memory"),
         ] {
             let error = text.parse::<RegionSpec>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

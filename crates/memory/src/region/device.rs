@@ -1,12 +1,14 @@
 //! Device memory as a region.
 
+use super::MemoryError;
+use rustix::fd::OwnedFd;
 use std::ptr::NonNull;
 
 /// Memory of a device: a GPU, an FPGA, or another accelerator.
 ///
-/// Copies are synchronous: they are complete when the method returns. A failed copy leaves the bytes unchanged, and the
-/// device reports the failure through its own interface, since the methods return no error (as in CUDA, whose errors
-/// are sticky).
+/// Copies are synchronous: they are complete when the method returns. They return no error: the first failure is kept
+/// and returned by [`Self::failure`] from then on (as in CUDA, whose errors are sticky). The bytes of a failed copy, and of
+/// all copies after it, are not defined.
 ///
 /// # Safety
 /// Copies access no host memory except the given ranges. If [`Self::host_address`] returns an address, it is a multiple
@@ -29,6 +31,15 @@ pub unsafe trait DeviceMemory: Send + Sync {
     /// # Safety
     /// `offset + len` is at most [`Self::len`], and `from` is valid for reads of `len` bytes.
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize);
+    /// Returns the first failure of the device: `None` as long as all copies have succeeded.
+    fn failure(&self) -> Option<MemoryError> {
+        None
+    }
+    /// Returns a new file descriptor of the memory as a dma-buf, which another device can register to access the memory
+    /// directly. `None` if the memory is not of a kind that has one.
+    fn export(&self) -> Option<Result<OwnedFd, MemoryError>> {
+        None
+    }
     /// Returns the address at which the memory is mapped into this process, if it is (a PCIe BAR, managed memory).
     fn host_address(&self) -> Option<NonNull<u8>> {
         None

@@ -1,5 +1,8 @@
 //! Errors of memory allocation and mapping.
 
+use super::bar::BarError;
+use super::cuda::CudaError;
+use super::dmabuf::DmabufError;
 use crate::format_bytes;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -86,4 +89,13 @@ pub enum MemoryError {
     /// A seal could not be set: the file descriptor has no seals, or they are sealed (`F_SEAL_SEAL`).
     #[error("cannot seal the shared memory: {0}")]
     Seal(Errno),
+    /// The memory behind a BAR cannot be used.
+    #[error(transparent)]
+    Bar(#[from] BarError),
+    /// The dma-buf cannot be used.
+    #[error(transparent)]
+    Dmabuf(#[from] DmabufError),
+    /// The memory of a CUDA device cannot be used.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
 }

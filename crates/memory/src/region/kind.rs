@@ -4,7 +4,8 @@
 //! here. Every `match` over [`RegionKind`] is exhaustive, so the compiler reports each place that a new kind affects.
 
 use super::description::RegionDescription;
-use super::{MemoryError, Region, file, heap, huge, memfd};
+use super::{BarSpec, MemoryError, PathModel, Region, bar, cuda, dmabuf, emulated, file, heap, huge, memfd};
+use rustix::fd::RawFd;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,12 +25,29 @@ pub enum RegionKind {
     Memfd,
     /// A mapped file: [`Region::file`].
     File(PathBuf),
+    /// Memory of an emulated accelerator behind a path: [`Region::emulated`].
+    Emulated(PathModel),
+    /// Memory of a PCI device behind a BAR: [`Region::bar`].
+    Bar(BarSpec),
+    /// A dma-buf that this process has inherited: [`Region::dmabuf`].
+    Dmabuf(RawFd),
+    /// Memory of a CUDA device, by its number: [`Region::cuda`].
+    Cuda(u32),
 }
 
 impl RegionKind {
-    /// Returns all kinds. The path of the file kind is empty.
-    pub fn all() -> [Self; 4] {
-        [Self::Heap, Self::Huge, Self::Memfd, Self::File(PathBuf::new())]
+    /// Returns all kinds, without parameters: the path of the file kind is empty.
+    pub fn all() -> [Self; 8] {
+        [
+            Self::Heap,
+            Self::Huge,
+            Self::Memfd,
+            Self::File(PathBuf::new()),
+            Self::Emulated(PathModel::default()),
+            Self::Bar(BarSpec::default()),
+            Self::Dmabuf(0),
+            Self::Cuda(0),
+        ]
     }
 
     /// Returns the registry entry of the kind.
@@ -39,10 +57,14 @@ impl RegionKind {
             Self::Huge => &huge::DESCRIPTION,
             Self::Memfd => &memfd::DESCRIPTION,
             Self::File(_) => &file::DESCRIPTION,
+            Self::Emulated(_) => &emulated::DESCRIPTION,
+            Self::Bar(_) => &bar::DESCRIPTION,
+            Self::Dmabuf(_) => &dmabuf::DESCRIPTION,
+            Self::Cuda(_) => &cuda::DESCRIPTION,
         }
     }
 
-    /// Returns the name of the kind, without a path.
+    /// Returns the name of the kind, without parameters.
     pub const fn name(&self) -> &'static str {
         self.description().name
     }
@@ -59,21 +81,26 @@ impl RegionKind {
     pub fn shareable_kind(&self) -> Option<Self> {
         match self {
             Self::Heap | Self::Memfd => Some(Self::Memfd),
-            Self::Huge | Self::File(_) => None,
+            Self::Huge | Self::File(_) | Self::Emulated(_) | Self::Bar(_) | Self::Dmabuf(_) | Self::Cuda(_) => None,
         }
     }
 
     /// Creates a region of at least `len` bytes. `name` is shown in listings of process memory. If `writable` is
-    /// `false`, an existing file is mapped read-only.
+    /// `false`, an existing file, BAR or dma-buf is mapped read-only.
     ///
     /// # Errors
-    /// If there is not enough memory, or the file cannot be opened, created or extended.
+    /// If there is not enough memory, the file cannot be opened, created or extended, or the device is missing, does not
+    /// answer, or has less memory.
     pub fn make(&self, name: &str, len: usize, writable: bool) -> Result<Arc<Region>, MemoryError> {
         match self {
             Self::Heap => Region::host(len),
             Self::Huge => Region::huge(len),
             Self::Memfd => Region::memfd(name, len),
             Self::File(path) => Region::file(path, len, writable),
+            Self::Emulated(model) => Region::emulated(name, len, *model),
+            Self::Bar(spec) => Region::bar(spec, len, writable),
+            Self::Dmabuf(fd) => Region::dmabuf(*fd, len, writable),
+            Self::Cuda(device) => Region::cuda(*device, len),
         }
     }
 }
@@ -84,7 +111,7 @@ impl RegionKind {
     pub const HEADER: [&str; 4] = ["region", "backed by", "other processes can map it", "needs"];
 
     /// Returns one row for each kind.
-    pub fn rows() -> [[String; 4]; 4] {
+    pub fn rows() -> [[String; 4]; 8] {
         Self::all().map(|kind| {
             let RegionDescription { name: _, form, backing, pages: _, privilege } = *kind.description();
             let mapped = match kind.shareable_kind() {
@@ -100,8 +127,12 @@ impl RegionKind {
 impl fmt::Display for RegionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Heap | Self::Huge | Self::Memfd => f.write_str(self.name()),
+            Self::Emulated(model) if *model != PathModel::default() => write!(f, "emulated:{model}"),
+            Self::Heap | Self::Huge | Self::Memfd | Self::Emulated(_) => f.write_str(self.name()),
             Self::File(path) => write!(f, "file={}", path.display()),
+            Self::Bar(spec) => write!(f, "bar:{spec}"),
+            Self::Dmabuf(fd) => write!(f, "dmabuf:{fd}"),
+            Self::Cuda(device) => write!(f, "cuda:{device}"),
         }
     }
 }
@@ -109,15 +140,37 @@ impl fmt::Display for RegionKind {
 impl FromStr for RegionKind {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("expected {}, found {text}", Self::forms());
-        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-        let kind = Self::all().into_iter().find(|kind| kind.name() == name).ok_or_else(expected)?;
-        match (kind, value) {
-            (Self::File(_), Some(path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            (kind @ (Self::Heap | Self::Huge | Self::Memfd), None) => Ok(kind),
-            (Self::File(_), _) | (Self::Heap | Self::Huge | Self::Memfd, Some(_)) => Err(expected()),
+        let end = text.find(['=', ':']).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        let kind = Self::all().into_iter().find(|kind| kind.name() == name);
+        let kind = kind.ok_or_else(|| format!("expected {}, found {text}", Self::forms()))?;
+        let expected = || format!("expected {}, found {text}", kind.description().form);
+        let (path, parameters) = (rest.strip_prefix('='), rest.strip_prefix(':'));
+        match (&kind, path, parameters) {
+            (Self::File(_), Some(path), _) if !path.is_empty() => Ok(Self::File(path.into())),
+            (Self::Heap | Self::Huge | Self::Memfd | Self::Emulated(_), None, None) => Ok(kind),
+            (Self::Emulated(_), None, Some(model)) => model.parse().map(Self::Emulated),
+            (Self::Bar(_), None, Some(spec)) => spec.parse().map(Self::Bar),
+            (Self::Dmabuf(_), None, Some(fd)) => number(fd).map(Self::Dmabuf).ok_or_else(expected),
+            (Self::Cuda(_), None, Some(device)) => number(device).map(Self::Cuda).ok_or_else(expected),
+            (
+                Self::Heap
+                | Self::Huge
+                | Self::Memfd
+                | Self::File(_)
+                | Self::Emulated(_)
+                | Self::Bar(_)
+                | Self::Dmabuf(_)
+                | Self::Cuda(_),
+                ..,
+            ) => Err(expected()),
         }
     }
+}
+
+/// Parses a number of decimal digits only.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 #[cfg(all(test, not(loom)))]
@@ -131,12 +184,17 @@ mod tests {
             RegionKind::Huge => 1,
             RegionKind::Memfd => 2,
             RegionKind::File(_) => 3,
+            RegionKind::Emulated(_) => 4,
+            RegionKind::Bar(_) => 5,
+            RegionKind::Dmabuf(_) => 6,
+            RegionKind::Cuda(_) => 7,
         }
     }
 
     #[test]
     fn region_kinds_are_listed_once() {
-        assert_eq!(RegionKind::all().each_ref().map(index), [0, 1, 2, 3]);
+        let indices = RegionKind::all().each_ref().map(index);
+        assert!(indices.iter().copied().eq(0..indices.len()), "{indices:?}");
         for (row, kind) in RegionKind::rows().iter().zip(RegionKind::all()) {
             assert!(row[0].starts_with(kind.name()), "{row:?}");
         }
@@ -144,17 +202,58 @@ mod tests {
 
     #[test]
     fn table_has_the_kind_to_pass_to_another_process() {
-        assert_eq!(RegionKind::rows().map(|[_, _, mapped, _]| mapped), ["as memfd", "no", "yes", "no"]);
+        let mapped = RegionKind::rows().map(|[_, _, mapped, _]| mapped);
+        assert_eq!(mapped[..4], ["as memfd", "no", "yes", "no"]);
+        assert!(mapped[4..].iter().all(|mapped| mapped == "no"));
     }
 
     #[test]
     fn region_kind_parse_inverts_display() {
-        for kind in [RegionKind::Heap, RegionKind::Huge, RegionKind::Memfd, RegionKind::File("/tmp/a=b".into())] {
+        let bar: BarSpec = "0000:03:00.0/4:access=4".parse().unwrap();
+        let slow = PathModel { latency_ns: 5_000, ..PathModel::PATH2 };
+        let examples = [
+            RegionKind::File("/tmp/a=b:c".into()),
+            RegionKind::Emulated(PathModel::PATH3_250MHZ),
+            RegionKind::Emulated(slow),
+            RegionKind::Bar(bar),
+        ];
+        let all = RegionKind::all().into_iter().filter(|kind| !matches!(kind, RegionKind::File(_)));
+        for kind in all.chain(examples) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        for text in ["", "Heap", "heap=1", "file", "file=", "memfd=", "gpu"] {
+    }
+
+    #[test]
+    fn unknown_region_kind_is_refused_with_all_kinds() {
+        for text in ["", "Heap", "gpu", "heaps", ":", "=x"] {
             let error = text.parse::<RegionKind>().unwrap_err();
-            assert_eq!(error, format!("expected heap, huge, memfd or file=PATH, found {text}"));
+            assert!(error.starts_with("expected heap, huge, memfd, file=PATH, emulated"), "{text}: {error}");
+            assert!(error.ends_with(&format!("found {text}")), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_are_refused_with_the_form_of_the_kind() {
+        for (text, form) in [
+            ("heap=1", "heap,"),
+            ("huge:2", "huge,"),
+            ("memfd=", "memfd,"),
+            ("file", "file=PATH"),
+            ("file=", "file=PATH"),
+            ("file:x", "file=PATH"),
+            ("emulated=path2", "emulated["),
+            ("emulated:path9", "path1, path2"),
+            ("bar", "bar:ADDRESS/BAR"),
+            ("bar:0", "0000:03:00.0/4"),
+            ("dmabuf", "dmabuf:FD"),
+            ("dmabuf:-1", "dmabuf:FD"),
+            ("dmabuf:", "dmabuf:FD"),
+            ("cuda", "cuda:N"),
+            ("cuda:x", "cuda:N"),
+            ("cuda:5000000000", "cuda:N"),
+        ] {
+            let error = text.parse::<RegionKind>().unwrap_err();
+            assert!(error.contains(form), "{text}: {error}");
         }
     }
 }

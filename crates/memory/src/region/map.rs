@@ -88,8 +88,44 @@ pub(super) fn anonymous(len: usize, flags: MapFlags) -> Result<NonNull<u8>, Errn
 }
 
 pub(super) fn shared(fd: BorrowedFd<'_>, len: usize, writable: bool) -> Result<NonNull<u8>, Errno> {
+    shared_from(fd, 0, len, writable)
+}
+
+fn shared_from(fd: BorrowedFd<'_>, offset: u64, len: usize, writable: bool) -> Result<NonNull<u8>, Errno> {
     let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing mapping.
-    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
+    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, offset) }?;
     NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+}
+
+/// A shared mapping of device memory, which its owner accesses.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: only an address range; the unsafe code that accesses it ensures that several threads may.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a file descriptor from `offset`, which is a multiple of the page size.
+    pub(super) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, writable: bool) -> Result<Self, Errno> {
+        Ok(Self { base: shared_from(fd, offset, len, writable)?, len })
+    }
+    /// Returns the address of a byte that is inside the mapping.
+    pub(super) fn address(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len, "{offset} is outside a mapping of {} bytes", self.len);
+        // SAFETY: inside the mapping, or at its end.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping, and nothing has its address any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
 }

@@ -1,8 +1,12 @@
 //! A contiguous range of memory, of any kind.
 
+mod bar;
 mod copy;
+mod cuda;
 mod description;
 mod device;
+mod dmabuf;
+mod emulated;
 mod error;
 mod file;
 mod heap;
@@ -11,8 +15,12 @@ mod kind;
 mod map;
 mod memfd;
 
+pub use bar::{BarAccess, BarError, BarSpec, PciAddress};
+pub use cuda::{CudaDevice, CudaError, CudaMemory};
 pub use description::RegionDescription;
 pub use device::DeviceMemory;
+pub use dmabuf::DmabufError;
+pub use emulated::{EmulatedMemory, EmulatedPath, PathCounters, PathDirection, PathModel};
 pub use error::MemoryError;
 pub use kind::RegionKind;
 
@@ -85,8 +93,25 @@ impl Region {
     /// Creates a region of device memory. [`Self::address`] works only if the memory is mapped into this process
     /// ([`Self::is_mapped`]); copies always work.
     pub fn device(memory: Arc<dyn DeviceMemory>) -> Arc<Self> {
+        Self::device_with(memory, true)
+    }
+
+    /// Creates a region of device memory as [`Self::device`] does, read-only unless `writable`.
+    pub(crate) fn device_with(memory: Arc<dyn DeviceMemory>, writable: bool) -> Arc<Self> {
         let (base, len) = (memory.host_address(), memory.len());
-        Arc::new(Self { base, len, pages: Pages::Device, writable: true, fd: None, device: Some(memory) })
+        Arc::new(Self { base, len, pages: Pages::Device, writable, fd: None, device: Some(memory) })
+    }
+
+    /// Returns the failure of the device that has the memory, if it has failed: a copy since then, or the one that
+    /// discovered it, may have returned or stored wrong bytes.
+    pub fn failure(&self) -> Option<MemoryError> {
+        self.device.as_ref()?.failure()
+    }
+
+    /// Returns a new file descriptor of the memory as a dma-buf, which another device can register. `None` if the memory is
+    /// not of a kind that has one.
+    pub fn export(&self) -> Option<Result<OwnedFd, MemoryError>> {
+        self.device.as_ref()?.export()
     }
 
     /// Returns the length of the region in bytes.
@@ -150,8 +175,13 @@ impl Region {
     /// Returns the address to write to. Panics if the region is read-only.
     #[inline]
     fn target(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(self.writable, "the region is mapped for reading only");
+        self.check_writable();
         self.address(offset, len)
+    }
+
+    #[inline]
+    fn check_writable(&self) {
+        assert!(self.writable, "the region is mapped for reading only");
     }
 
     /// Returns the device, if the memory is not mapped.
@@ -187,7 +217,10 @@ impl Region {
         unsafe {
             match self.unmapped() {
                 None => copy::store(from.as_ptr(), self.target(offset, from.len()), from.len()),
-                Some(device) => device.copy_in(offset, from.as_ptr(), from.len()),
+                Some(device) => {
+                    self.check_writable();
+                    device.copy_in(offset, from.as_ptr(), from.len());
+                }
             }
         }
     }
@@ -229,6 +262,7 @@ impl Region {
     pub fn zero(&self, offset: usize, len: usize) {
         const ZEROS: [u8; 4096] = [0; 4096];
         self.check(offset, len);
+        self.check_writable();
         if self.unmapped().is_none() {
             // SAFETY: `target` checked the range.
             return unsafe { copy::zero(self.target(offset, len), len) };
@@ -262,6 +296,7 @@ impl Region {
     #[cold]
     fn copy_device(&self, offset: usize, source: &Region, source_offset: usize, len: usize) {
         self.check(offset, len);
+        self.check_writable();
         source.check(source_offset, len);
         match (self.unmapped(), source.unmapped()) {
             // SAFETY: both ranges were checked, and the source is mapped.

@@ -1,5 +1,6 @@
 //! The conformance suite on every region kind.
 
+use super::dmabuf::udmabuf;
 use super::regions::UnmappedDevice;
 use shotline_conformance::{Failure, Outcome};
 use shotline_memory::conformance::{CHECKS, Fixture, run};
@@ -39,13 +40,25 @@ impl Fixture for Registered {
     fn make(&self, len: usize) -> Result<Arc<Region>, Failure> {
         let kind = match &self.kind {
             RegionKind::File(_) => RegionKind::File(self.path()),
-            kind @ (RegionKind::Heap | RegionKind::Huge | RegionKind::Memfd) => kind.clone(),
+            // The suite would overwrite the memory of a device: the unit tests have a simulated one.
+            RegionKind::Bar(_) => return Err("needs a device whose memory may be overwritten".into()),
+            RegionKind::Dmabuf(_) => return udmabuf(&vec![0; len], true),
+            kind @ (RegionKind::Heap
+            | RegionKind::Huge
+            | RegionKind::Memfd
+            | RegionKind::Emulated(_)
+            | RegionKind::Cuda(_)) => kind.clone(),
         };
         stringify_error(kind.make("conformance", len, true))
     }
     fn make_read_only(&self, bytes: &[u8]) -> Option<Result<Arc<Region>, Failure>> {
         match &self.kind {
-            RegionKind::Heap | RegionKind::Huge => None,
+            RegionKind::Heap
+            | RegionKind::Huge
+            | RegionKind::Emulated(_)
+            | RegionKind::Bar(_)
+            | RegionKind::Cuda(_) => None,
+            RegionKind::Dmabuf(_) => Some(udmabuf(bytes, false)),
             RegionKind::Memfd => Some(handed_over(bytes, false)),
             RegionKind::File(_) => {
                 let path = self.path();

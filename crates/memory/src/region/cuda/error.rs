@@ -1,0 +1,56 @@
+//! Errors of CUDA devices.
+
+use crate::format_bytes;
+
+/// Reason for which the memory of a CUDA device cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CudaError {
+    /// The machine has no CUDA driver.
+    #[error("libcuda.so.1 was not found: install the NVIDIA driver, or use memory=emulated")]
+    NoLibrary,
+    /// The program was built without CUDA.
+    #[error("this build has no CUDA: build it with --features cuda, or use memory=emulated")]
+    NotBuilt,
+    /// The machine has no such device.
+    #[error(
+        "no CUDA device {index}: this machine has {count}, numbered from 0 (nvidia-smi -L lists them); use one of them, or \
+         memory=emulated"
+    )]
+    NoDevice {
+        /// Requested device.
+        index: u32,
+        /// Number of devices.
+        count: u32,
+    },
+    /// The device has too little free memory.
+    #[error(
+        "{needed} of CUDA device {index} are needed, and {free} are free: request less, or end other programs that use it \
+         (nvidia-smi)",
+        needed = format_bytes(*needed),
+        free = format_bytes(*free)
+    )]
+    OutOfMemory {
+        /// The device.
+        index: u32,
+        /// Requested length in bytes.
+        needed: u64,
+        /// Free memory in bytes.
+        free: u64,
+    },
+    /// The driver returned an error. Errors of a copy are permanent: the device may be lost.
+    #[error("CUDA device {index}: {call} returned {error}; check the device with nvidia-smi and dmesg")]
+    Call {
+        /// The device.
+        index: u32,
+        /// Function of the driver.
+        call: &'static str,
+        /// Name of the error, such as `CUDA_ERROR_ECC_UNCORRECTABLE`.
+        error: String,
+    },
+    /// The device or its driver does not export memory.
+    #[error(
+        "CUDA device {0} does not export memory as dma-buf: expected CUDA 11.7 or later, and the open kernel modules of \
+         the driver"
+    )]
+    NoExport(u32),
+}

@@ -1,0 +1,180 @@
+//! Times of transfers over emulated paths, on a simulated clock.
+
+use super::path::Clock;
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A clock that advances only by waiting and by [`Self::pass`].
+#[derive(Default)]
+struct Simulated {
+    now: AtomicU64,
+    waits: AtomicU64,
+    /// Time that every sleep takes in excess.
+    excess: u64,
+}
+
+impl Simulated {
+    fn pass(&self, ns: u64) {
+        self.now.fetch_add(ns, Relaxed);
+    }
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+}
+
+impl Clock for Arc<Simulated> {
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+    fn wait_until(&self, time: u64, is_exact: bool) {
+        assert!(time > self.now(), "a wait for a time that has passed");
+        self.waits.fetch_add(1, Relaxed);
+        self.now.store(time + if is_exact { 0 } else { self.excess }, Relaxed);
+    }
+}
+
+fn path(model: PathModel, excess: u64) -> (EmulatedPath, Arc<Simulated>) {
+    let clock = Arc::new(Simulated { now: AtomicU64::new(5_000_000), excess, ..Simulated::default() });
+    (EmulatedPath::with_clock(model, Box::new(Arc::clone(&clock))), clock)
+}
+
+/// Returns the time in ns that a call takes.
+fn time(clock: &Simulated, call: impl FnOnce()) -> u64 {
+    let begin = clock.now();
+    call();
+    clock.now() - begin
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn transfer_takes_bytes_over_rate() {
+    let (path, clock) = path(PathModel::PATH2, 0);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 4_800_000)), MS);
+    clock.pass(MS);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Read, 4_800_000)), 4 * MS);
+}
+
+#[test]
+fn copy_time_is_part_of_the_transfer_time() {
+    let (path, clock) = path(PathModel::PATH2, 0);
+    let copy = || path.transfer(PathDirection::Write, 4_800_000, || clock.pass(MS / 4));
+    assert_eq!(time(&clock, copy), MS);
+    clock.pass(MS);
+    let slow = || path.transfer(PathDirection::Write, 4_800_000, || clock.pass(3 * MS));
+    assert_eq!(time(&clock, slow), 3 * MS);
+}
+
+#[test]
+fn latency_is_added_to_the_first_operation_only() {
+    let (path, clock) = path(PathModel { latency_ns: 5_000, ..PathModel::PATH2 }, 0);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 4_800)), 6_000);
+    // Ten operations follow, each within a microsecond of the previous one.
+    let all = time(&clock, || (0..10).for_each(|_| path.delay(PathDirection::Write, 4_800_000)));
+    assert_eq!(all, 10 * MS - 50_000);
+    clock.pass(MS);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 4_800)), 6_000);
+    clock.pass(1_001);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 0)), 5_000);
+}
+
+#[test]
+fn directions_do_not_share_their_rates() {
+    let (path, clock) = path(PathModel::PATH3, 0);
+    path.delay(PathDirection::Write, 10_000);
+    path.delay(PathDirection::Write, 900_000);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Read, 8_900)), 1_000);
+}
+
+/// Copies packets of 4 KiB, with these times in ns, and returns the rate and the number of waits per packet. Every
+/// hundredth packet is delayed in addition.
+fn packets(gap: u64, copy: u64, excess: u64, delay: u64) -> (f64, f64) {
+    const PACKETS: u64 = 200_000;
+    let (path, clock) = path(PathModel { latency_ns: 5_000, ..PathModel::PATH2 }, excess);
+    let all = time(&clock, || {
+        for packet in 0..PACKETS {
+            path.transfer(PathDirection::Write, 4096, || clock.pass(copy));
+            clock.pass(if packet % 100 == 0 { gap + delay } else { gap });
+        }
+    });
+    ((PACKETS * 4096) as f64 * 1e9 / all as f64, clock.waits.load(Relaxed) as f64 / PACKETS as f64)
+}
+
+#[test]
+fn many_small_copies_have_the_rate_of_the_path() {
+    for (excess, delay) in [(0, 0), (40_000, 0), (60_000, 0), (2 * MS, 0), (0, 20_000), (60_000, 2_000)] {
+        let (rate, waits) = packets(200, 300, excess, delay);
+        assert!((rate / 4.8e9 - 1.0).abs() < 0.01, "{excess} ns in excess, {delay} ns of delay: {rate} B/s");
+        assert!(waits < 0.05, "{excess} ns in excess, {delay} ns of delay: {waits} waits per packet");
+    }
+}
+
+#[test]
+fn copies_slower_than_the_path_are_not_delayed() {
+    let (rate, waits) = packets(200, 1_000, 60_000, 0);
+    assert!((rate / (4096e9 / 1_200.0) - 1.0).abs() < 0.01, "{rate} B/s");
+    assert!(waits < 0.001, "{waits} waits per packet");
+}
+
+#[test]
+fn excess_of_a_sleep_is_returned_once() {
+    let (path, clock) = path(PathModel::PATH2, 5 * MS);
+    path.delay(PathDirection::Write, 4_800);
+    path.delay(PathDirection::Write, 4_800_000);
+    // It woke 4.95 ms after the direction was free, so 4.95 ms of transfers are not delayed.
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 4_950 * 4_800)), 0);
+    clock.pass(50_000);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 4_800_000)), MS);
+}
+
+#[test]
+fn idle_time_is_not_returned_to_later_transfers() {
+    let (path, clock) = path(PathModel::PATH2, 0);
+    path.delay(PathDirection::Write, 4_800_000);
+    clock.pass(100 * MS);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Write, 48_000_000)), 10 * MS);
+}
+
+#[test]
+fn path_without_limits_waits_for_its_latency_only() {
+    let (path, clock) = path(PathModel::default(), 0);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Read, usize::MAX)), 0);
+    let model = PathModel { latency_ns: 700, ..PathModel::default() };
+    let (path, clock) = self::path(model, 0);
+    assert_eq!(time(&clock, || path.delay(PathDirection::Read, usize::MAX)), 700);
+}
+
+#[test]
+fn counters_have_operations_bytes_and_time_by_direction() {
+    let (path, _) = path(PathModel::PATH2, 0);
+    path.delay(PathDirection::Write, 4_800_000);
+    path.delay(PathDirection::Read, 1_200);
+    path.delay(PathDirection::Read, 1_200_000);
+    let counters = |operations, bytes, waited| PathCounters { operations, bytes, waited: Duration::from_nanos(waited) };
+    assert_eq!(path.counters(PathDirection::Write), counters(1, 4_800_000, MS));
+    assert_eq!(path.counters(PathDirection::Read), counters(2, 1_201_200, 1_000 + MS - 50_000));
+}
+
+#[test]
+fn emulated_memory_shares_the_bytes_of_its_region() {
+    let (backing, (path, clock)) = (Region::memfd("test", 8192).unwrap(), path(PathModel::PATH2, 0));
+    let path = Arc::new(path);
+    let region = Region::device(Arc::new(EmulatedMemory::over(Arc::clone(&backing), Arc::clone(&path))));
+    assert_eq!(time(&clock, || region.write(3, &[7; 4800])), 1_000);
+    let mut bytes = [0; 4802];
+    backing.read(2, &mut bytes);
+    assert_eq!((bytes[0], bytes[1], bytes[4800], bytes[4801]), (0, 7, 7, 0));
+    assert_eq!(time(&clock, || region.read(0, &mut bytes[..2400])), 2_000);
+    assert_eq!((bytes[0], bytes[3], path.counters(PathDirection::Read).bytes), (0, 7, 2400));
+    assert!(!region.is_mapped() && region.failure().is_none());
+}
+
+#[test]
+fn machine_clock_waits_at_least_as_long_as_the_path() {
+    let model = PathModel { latency_ns: 300_000, ..PathModel::PATH3 };
+    let (path, begin) = (EmulatedPath::new(model), std::time::Instant::now());
+    path.delay(PathDirection::Write, 1_000_000);
+    assert!(begin.elapsed() >= Duration::from_micros(400));
+    assert!(path.counters(PathDirection::Write).waited <= begin.elapsed());
+}
