@@ -2,6 +2,7 @@
 
 mod check;
 mod clock;
+mod devices;
 mod disk;
 mod memory;
 mod network;
@@ -94,6 +95,7 @@ pub fn run(args: &Args) -> Result {
     checks.extend(memory::checks(&required));
     checks.extend(disk::checks(&required));
     checks.extend(clock::checks());
+    checks.extend(devices::checks());
     let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
     let failure = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
     print_report(args.json, &Report { ready: failure.is_none(), checks })?;
