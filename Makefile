@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -211,6 +211,11 @@ bench-unpack: ## compare 12-bit unpacking with numpy, measure opening a run of a
 	cargo build --release --locked --package shotline
 	maturin develop --release --locked --quiet
 	python3 bench/unpack.py $(ARGS)
+
+bench-stencil: ## compare the stencil with STREAM, gcc, numba and tiled loops; ARGS=... for its options
+	@$(SETUP) build bench
+	cargo build --release --locked --quiet --package shotline-compute --example stencil_rate
+	python3 bench/stencil.py $(ARGS)
 
 bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one core; ARGS=... for its options
 	@$(SETUP) build package bench

@@ -34,7 +34,7 @@ add_group() {
             ;;
         bench)
             apt+=(fio valgrind)
-            pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0 scipy==1.17.1)
+            pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0 scipy==1.17.1 numba==0.68.1)
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         dpdk) # headers, drivers, dpdk-testpmd, taskset, and what the packet card's driver is built with

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// Bytes of the buffers of one thread. Larger ones need more than the second-level cache can deliver, smaller ones spend
 /// more on the halos of their panels.
-const BUFFER_BYTES: usize = 80 << 10;
+const BUFFER_BYTES: usize = 96 << 10;
 /// Number of parts, at least, in which the memory of a row is accessed while it is computed.
 const MIN_PARTS: usize = 4;
 /// Columns that are computed at a time if there are fewer steps than parts.
-const CHUNK: usize = 256;
+const CHUNK: usize = 128;
 
 /// Number of columns of panels.
 #[derive(Clone, Copy, Debug)]
