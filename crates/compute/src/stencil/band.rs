@@ -1,10 +1,10 @@
 //! Bands: consecutive rows of the result, computed by one thread.
 
-use super::buffers::{Buffers, Layout};
-use super::panel::Panel;
-use super::panels::{self, PanelSize};
-use super::row::{Loops, larger};
-use super::{Boundary, Cells, Edge, Real, Stencil, Tile};
+use super::cells::Cells;
+use super::panels::PanelSize;
+use super::real::Real;
+use super::row::Loops;
+use super::types::{Boundary, Edge, Stencil, Tile};
 use std::ops::Range;
 
 /// What all threads share.
@@ -69,27 +69,5 @@ impl<F: Real> Band<F> {
     /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
-    }
-
-    /// Computes the rows. `squares` has one value for each, or is empty if they are not needed. Returns the largest change.
-    pub(super) fn run<S: Cells<F>, R: Cells<F>>(&self, work: &Work<'_, F, S, R>, squares: &mut [f64]) -> f64 {
-        let steps = work.stencil.steps;
-        let panels = panels::split(work.tile.columns, work.panels.columns, steps);
-        let widest = panels.iter().map(Range::len).max().unwrap_or(0);
-        let mut buffers = Buffers::new(Layout::new(widest, steps), steps);
-        // Columns at the left of the panel, and the first ones of a periodic matrix, as they were before any result was
-        // stored.
-        let mut left = vec![F::default(); self.inputs.len() * steps];
-        let is_periodic = work.stencil.boundary == Boundary::Periodic;
-        let mut first = vec![F::default(); if is_periodic { left.len() } else { 0 }];
-        let mut max = 0.0;
-        for columns in panels {
-            let layout = Layout::new(columns.len(), steps);
-            buffers.clear();
-            let mut panel = Panel { band: self, work, columns, layout, left: &mut left, first: &mut first };
-            max = larger(max, panel.run(&mut buffers, squares));
-        }
-        work.result.finish();
-        max
     }
 }

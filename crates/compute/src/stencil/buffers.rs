@@ -1,7 +1,7 @@
 //! Rows of all steps in the cache.
 
-use super::Real;
 use super::panels::slots;
+use super::real::Real;
 use super::row::LINE;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Memory of a matrix.
 
-use super::Real;
+use super::real::Real;
 use shotline_memory::Region;
 
 /// Rows of a matrix in memory, which are copied in parts. Row and column numbers are checked by the implementation.

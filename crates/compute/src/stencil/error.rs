@@ -1,7 +1,5 @@
 //! Errors of the stencil.
 
-use super::MAX_STEPS;
-
 /// The tile or the parameters do not allow the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StencilError {
@@ -21,8 +19,13 @@ pub enum StencilError {
         below: usize,
     },
     /// The number of steps is out of range.
-    #[error("expected 1 to {MAX_STEPS} steps at a time, found {0}")]
-    Steps(usize),
+    #[error("expected 1 to {max} steps at a time, found {found}")]
+    Steps {
+        /// Number of steps.
+        found: usize,
+        /// Maximum number of steps.
+        max: usize,
+    },
     /// There is no thread.
     #[error("expected at least one thread, found 0")]
     Threads,

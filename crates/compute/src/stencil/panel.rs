@@ -2,19 +2,48 @@
 
 use super::band::{Band, Work};
 use super::buffers::{Buffers, Layout};
+use super::cells::Cells;
+use super::panels;
+use super::real::Real;
 use super::row::{Difference, LINE, larger};
-use super::{Boundary, Cells, Real};
+use super::types::Boundary;
 use std::ops::Range;
 
+/// Computes the rows of a band. `squares` has one value for each, or is empty if they are not needed. Returns the largest
+/// change.
+pub(super) fn run<F: Real, S: Cells<F>, R: Cells<F>>(
+    band: &Band<F>,
+    work: &Work<'_, F, S, R>,
+    squares: &mut [f64],
+) -> f64 {
+    let steps = work.stencil.steps;
+    let panels = panels::split(work.tile.columns, work.panels.columns, steps);
+    let widest = panels.iter().map(Range::len).max().unwrap_or(0);
+    let mut buffers = Buffers::new(Layout::new(widest, steps), steps);
+    // Columns at the left of the panel, and the first ones of a periodic matrix, as they were before any result was stored.
+    let mut left = vec![F::default(); band.inputs.len() * steps];
+    let is_periodic = work.stencil.boundary == Boundary::Periodic;
+    let mut first = vec![F::default(); if is_periodic { left.len() } else { 0 }];
+    let mut max = 0.0;
+    for columns in panels {
+        let layout = Layout::new(columns.len(), steps);
+        buffers.clear();
+        let mut panel = Panel { band, work, columns, layout, left: &mut left, first: &mut first };
+        max = larger(max, panel.run(&mut buffers, squares));
+    }
+    work.result.finish();
+    max
+}
+
 /// Some columns of a band.
-pub(super) struct Panel<'a, F, S, R> {
-    pub(super) band: &'a Band<F>,
-    pub(super) work: &'a Work<'a, F, S, R>,
-    pub(super) columns: Range<usize>,
-    pub(super) layout: Layout,
+struct Panel<'a, F, S, R> {
+    band: &'a Band<F>,
+    work: &'a Work<'a, F, S, R>,
+    columns: Range<usize>,
+    layout: Layout,
     /// Columns at the left of the panel, and first columns of a periodic matrix, of all inputs.
-    pub(super) left: &'a mut [F],
-    pub(super) first: &'a mut [F],
+    left: &'a mut [F],
+    first: &'a mut [F],
 }
 
 /// Rows of the result that are computed and not stored yet.
@@ -27,7 +56,7 @@ struct Results {
 
 impl<F: Real, S: Cells<F>, R: Cells<F>> Panel<'_, F, S, R> {
     /// Computes all rows. Two input rows make two rows of each step computable.
-    pub(super) fn run(&mut self, buffers: &mut Buffers<F>, squares: &mut [f64]) -> f64 {
+    fn run(&mut self, buffers: &mut Buffers<F>, squares: &mut [f64]) -> f64 {
         let (band, steps) = (self.band, self.work.stencil.steps);
         let end = band.inputs.end + if band.has_border_below { steps as isize } else { 0 };
         let computed = self.layout.computed();

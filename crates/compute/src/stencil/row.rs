@@ -1,6 +1,6 @@
 //! Loops over one row, compiled for several instruction sets. The results do not depend on the instruction set.
 
-use super::Real;
+use super::real::Real;
 
 /// Number of columns of which the squares are summed before they are added to the sum of the row.
 pub(super) const BLOCK: usize = 256;

@@ -1,6 +1,6 @@
 //! The portable loops compiled for AVX-512 and AVX2.
 
-use super::Real;
+use super::real::Real;
 use super::row::{Loops, portable};
 
 macro_rules! compiled_for {

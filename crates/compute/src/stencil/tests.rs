@@ -207,8 +207,8 @@ fn tiles_and_numbers_without_a_result_are_refused() {
     let refused = StencilError::NoResult { rows: 16, columns: 8, above: 8, below: 8 };
     assert_eq!(advance(tile, fixed), refused);
     assert!(matches!(advance(Tile { columns: 0, ..tile }, fixed), StencilError::NoResult { columns: 0, .. }));
-    assert_eq!(advance(tile, Stencil { steps: 0, ..fixed }), StencilError::Steps(0));
-    assert_eq!(advance(tile, Stencil { steps: 65, ..fixed }), StencilError::Steps(65));
+    assert_eq!(advance(tile, Stencil { steps: 0, ..fixed }), StencilError::Steps { found: 0, max: 64 });
+    assert_eq!(advance(tile, Stencil { steps: 65, ..fixed }), StencilError::Steps { found: 65, max: 64 });
     assert_eq!(advance(tile, Stencil { threads: 0, ..fixed }), StencilError::Threads);
     let half = Tile { below: Edge::Border, ..tile };
     assert_eq!(advance(half, stencil(Boundary::Periodic, 2, 1)), StencilError::HalfPeriodic);
