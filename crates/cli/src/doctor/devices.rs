@@ -58,8 +58,10 @@ fn describe(device: &CudaDevice, rdma: &[String]) -> String {
     format!("{index}: {name}, {}, {path}", size(*memory_bytes))
 }
 
+/// Returns the names of RDMA devices in hardware: those in software (rxe, siw) reach memory by the processor.
 fn rdma_devices() -> Vec<String> {
     let entries = std::fs::read_dir(RDMA_DEVICES).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.path().join("device").exists());
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names

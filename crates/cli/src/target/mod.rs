@@ -199,8 +199,8 @@ fn export<P: Endpoint>(
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::MAX));
     (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
     exports.budget = args.memory_budget();
-    regions.into_iter().try_for_each(|export| exports.export(export))?;
-    serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), memory, stop)
+    regions.iter().try_for_each(|export| exports.export(export.clone()))?;
+    serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), &regions, memory, stop)
 }
 
 /// Serves regions over one endpoint for each initiator, linked by shared memory.
@@ -211,9 +211,9 @@ fn serve_links<E: LinkedEndpoint>(
     stop: &AtomicBool,
 ) -> Result<Report> {
     let kind = (options, args.transport.description());
-    let mut host =
-        LinkHost::<E>::new(kind, regions, args.messages, args.queue_pairs, args.strict_ib, args.memory_budget());
-    serve(args, &mut host, None, stop)
+    let (messages, strict) = (args.messages, args.strict_ib);
+    let mut host = LinkHost::<E>::new(kind, regions.clone(), messages, args.queue_pairs, strict, args.memory_budget());
+    serve(args, &mut host, &regions, None, stop)
 }
 
 impl Args {
@@ -283,7 +283,13 @@ impl Args {
 }
 
 /// Serves until a signal stops it. Returns the final report.
-fn serve(args: &Args, host: &mut impl TargetHost, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result<Report> {
+fn serve(
+    args: &Args,
+    host: &mut impl TargetHost,
+    regions: &[Export],
+    memory: Option<SocketAddr>,
+    stop: &AtomicBool,
+) -> Result<Report> {
     let (token, is_new) = args.token()?;
     let listen = args.listen()?;
     let limits = ControlLimits { sessions: args.initiators, ..ControlLimits::default() };
@@ -298,7 +304,7 @@ fn serve(args: &Args, host: &mut impl TargetHost, memory: Option<SocketAddr>, st
     let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
     errln!("target waits for initiators on {where_to}");
     let mut reporter = Reporter::new();
-    run_loop(args, host, &mut control, &mut reporter, stop)?;
+    run_loop(args, host, regions, &mut control, &mut reporter, stop)?;
 
     host.close()?;
     control.close(host);
@@ -313,9 +319,11 @@ const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 /// Maximum time to sleep. It bounds the delay of a signal that arrives just before the sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
+/// Serves until a signal stops it, or the device of a region is lost.
 fn run_loop(
     args: &Args,
     host: &mut impl TargetHost,
+    regions: &[Export],
     control: &mut Control,
     reporter: &mut Reporter,
     stop: &AtomicBool,
@@ -335,6 +343,7 @@ fn run_loop(
             }
         }
         control.progress(host)?;
+        check_devices(regions)?;
         let now = Instant::now();
         (rounds, last_check) = (0, now);
         if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {
@@ -362,6 +371,12 @@ fn run_loop(
         }
     }
     Ok(())
+}
+
+/// Returns an error if a copy of a region's memory has failed.
+fn check_devices(regions: &[Export]) -> Result {
+    let failed = regions.iter().find_map(|export| Some((&export.name, export.region.failure()?)));
+    failed.map_or(Ok(()), |(name, failure)| Err(format!("region {name}: {failure}").into()))
 }
 
 /// Sleeps until the memory's traffic or a control connection needs attention.

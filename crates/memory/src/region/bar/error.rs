@@ -59,9 +59,8 @@ pub enum BarError {
     },
     /// The kernel could not map the BAR.
     #[error(
-        "cannot map {path}: {source}; a kernel that is locked down (Secure Boot) maps BARs only for devices that are \
-         bound to vfio-pci",
-        path = path.display()
+        "cannot map {path}: {source}; {advice}",
+        path = path.display(), advice = map_advice(*source)
     )]
     Map {
         /// The file.
@@ -93,6 +92,16 @@ pub enum BarError {
         /// What to do.
         advice: &'static str,
     },
+}
+
+const fn map_advice(source: Errno) -> &'static str {
+    match source {
+        Errno::INVAL => {
+            "a driver has probably claimed the BAR: unbind it (echo ADDRESS | sudo tee \
+             /sys/bus/pci/devices/ADDRESS/driver/unbind), or bind the device to vfio-pci"
+        }
+        _ => "a kernel that is locked down (Secure Boot) maps BARs only for devices that are bound to vfio-pci",
+    }
 }
 
 const fn advice(source: Errno) -> &'static str {

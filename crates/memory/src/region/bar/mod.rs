@@ -15,7 +15,7 @@ pub use spec::{BarSpec, PciAddress};
 use super::description::RegionDescription;
 use super::map::round_up;
 use super::{DeviceMemory, MemoryError, Pages, Region};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use sysfs::{Bar, Roots};
 
 /// Registry entry of this region kind.
@@ -49,7 +49,7 @@ impl Region {
     fn bar_in(roots: &Roots, spec: &BarSpec, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
         let len = round_up(len, 8)?;
         let bar = sysfs::open(roots, spec, len, writable)?;
-        let memory = BarMemory { bar, len, access: spec.access, failure: OnceLock::new() };
+        let memory = BarMemory { bar, len, access: spec.access, writing: Mutex::new(()), failure: OnceLock::new() };
         Ok(Self::device_with(Arc::new(memory), writable))
     }
 }
@@ -60,6 +60,8 @@ struct BarMemory {
     bar: Bar,
     len: usize,
     access: BarAccess,
+    /// Held while words are read, changed and written, so that no thread undoes what another one writes.
+    writing: Mutex<()>,
     failure: OnceLock<BarError>,
 }
 
@@ -91,6 +93,7 @@ unsafe impl DeviceMemory for BarMemory {
         }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as for `copy_out`, with the roles exchanged; a region that is not writable refuses writes.
         let found_ones = unsafe { access::store(from, self.address(offset), len, self.access) };
         access::flush_writes();

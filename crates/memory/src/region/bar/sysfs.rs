@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 const IORESOURCE_IO: u64 = 0x100;
 const IORESOURCE_MEM: u64 = 0x200;
 const IORESOURCE_PREFETCH: u64 = 0x2000;
+const IORESOURCE_DISABLED: u64 = 0x1000_0000;
+const IORESOURCE_UNSET: u64 = 0x2000_0000;
 /// The command register of the configuration space, and its bit that enables memory space (PCI 3.0, 6.2.2).
 const COMMAND: u64 = 4;
 const COMMAND_MEMORY: u16 = 2;
@@ -40,7 +42,12 @@ struct Resource {
 
 impl Resource {
     fn is_memory(self) -> bool {
-        self.len > 0 && self.flags & IORESOURCE_MEM != 0
+        self.len > 0 && self.flags & IORESOURCE_MEM != 0 && self.is_assigned()
+    }
+
+    /// Returns `true` if the BAR has an address. Otherwise its mapping would be other memory.
+    fn is_assigned(self) -> bool {
+        self.start != 0 && self.flags & (IORESOURCE_DISABLED | IORESOURCE_UNSET) == 0
     }
 }
 
@@ -49,6 +56,8 @@ impl Resource {
 pub(super) struct Config {
     address: PciAddress,
     source: ConfigSource,
+    /// A virtual function of SR-IOV: its own vendor id reads as ones, and its memory is enabled by the physical function.
+    is_virtual: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +82,7 @@ impl Config {
     pub(super) fn check(&self) -> Result<(), BarError> {
         // The file cannot be read any more once the device has been removed.
         match (self.read(0), self.read(COMMAND)) {
+            (Some(_), Some(_)) if self.is_virtual => Ok(()),
             (None | Some(u16::MAX), _) | (_, None) => Err(BarError::Lost(self.address)),
             (_, Some(command)) if command & COMMAND_MEMORY == 0 => Err(BarError::Disabled(self.address)),
             _ => Ok(()),
@@ -104,7 +114,8 @@ pub(super) fn open(roots: &Roots, spec: &BarSpec, len: usize, writable: bool) ->
     if link_name(&folder.join("driver")).as_deref() == Some("vfio-pci") {
         return open_vfio(roots, &folder, spec, len, writable);
     }
-    let config = Config { address, source: ConfigSource::Sysfs(open_file(&folder.join("config"), false)?) };
+    let source = ConfigSource::Sysfs(open_file(&folder.join("config"), false)?);
+    let config = Config { address, source, is_virtual: folder.join("physfn").exists() };
     config.check()?;
     let combining = folder.join(format!("resource{bar}_wc"));
     let is_combining = resource.flags & IORESOURCE_PREFETCH != 0 && combining.exists();
@@ -123,7 +134,8 @@ fn open_vfio(roots: &Roots, folder: &Path, spec: &BarSpec, len: usize, writable:
     let device = VfioDevice::open(&roots.dev, &group, spec.address)?;
     let mapping = device.map(spec.bar, len, writable)?;
     let offset = device.config()?;
-    let config = Config { address: spec.address, source: ConfigSource::Vfio(device, offset) };
+    // VFIO emulates the registers that a virtual function lacks.
+    let config = Config { address: spec.address, source: ConfigSource::Vfio(device, offset), is_virtual: false };
     if let (ConfigSource::Vfio(device, offset), Some(command)) = (&config.source, config.read(COMMAND)) {
         // No driver has enabled the device's memory. The check below reports whether it is enabled now.
         let _ = rustix::io::pwrite(&device.fd, &(command | COMMAND_MEMORY).to_le_bytes(), offset + COMMAND);
@@ -152,7 +164,11 @@ fn resource(folder: &Path, address: PciAddress, bar: u8) -> Result<Resource, Bar
     let memory =
         parsed.iter().enumerate().filter_map(|(bar, resource)| Some((bar, resource.filter(|r| r.is_memory())?)));
     let memory: Vec<_> = memory.map(|(bar, resource)| format!("{bar} ({})", format_bytes(resource.len))).collect();
-    let found = if requested.len > 0 && requested.flags & IORESOURCE_IO != 0 { "of I/O ports" } else { "absent" };
+    let found = match requested {
+        Resource { len: 0, .. } => "absent",
+        Resource { flags, .. } if flags & IORESOURCE_IO != 0 => "of I/O ports",
+        _ => "without an address (the firmware or the kernel assigned none)",
+    };
     let others = if memory.is_empty() { "no memory BAR".to_owned() } else { memory.join(", ") };
     Err(BarError::NotMemory { address, bar, found, others })
 }

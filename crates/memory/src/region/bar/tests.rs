@@ -192,3 +192,28 @@ fn device_of_vfio_is_opened_through_its_group() {
     write(machine.folder.path().join("vfio/vfio"), "").unwrap();
     assert!(machine.error(0, 8).contains("vfio/7: No such file"), "{}", machine.error(0, 8));
 }
+
+#[test]
+fn virtual_function_without_a_vendor_id_is_mapped() {
+    let machine = Machine::new();
+    machine.write("config", &[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0x10, 0]);
+    assert!(machine.error(0, 4096).contains("does not answer"));
+    symlink(machine.path(""), machine.path("physfn")).unwrap();
+    let region = machine.open(&spec(0), 4096, true).unwrap();
+    region.write(0, &[u8::MAX; 64]);
+    region.read(0, &mut [0; 64]);
+    assert!(region.failure().is_none(), "ones of a virtual function are data");
+}
+
+#[test]
+fn bar_without_an_address_is_refused() {
+    let machine = Machine::new();
+    for line in [
+        "0x0000000000000000 0x000000000000ffff 0x0000000020040200\n",
+        "0x00000000f0000000 0x00000000f000ffff 0x0000000030040200\n",
+    ] {
+        machine.write("resource", [line, NONE, PORTS, NONE, SMALL, NONE, NONE].concat().as_bytes());
+        let error = machine.error(0, 4096);
+        assert!(error.contains("BAR 0 of 0000:00:00.0 is without an address"), "{error}");
+    }
+}

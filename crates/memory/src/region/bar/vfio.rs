@@ -67,9 +67,15 @@ impl VfioDevice {
             rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|source| BarError::File { path, source })
         };
-        let container = open(dev.join("vfio/vfio"))?;
-        let group = open(dev.join("vfio").join(group))?;
         let failed = |call, advice| move |source| BarError::Vfio { address, call, source, advice };
+        let container = open(dev.join("vfio/vfio"))?;
+        let group = open(dev.join("vfio").join(group)).map_err(|error| match error {
+            BarError::File { source: Errno::BUSY, .. } => failed(
+                "opening the IOMMU group",
+                "a group can be opened once: another program uses it, or another region of this one",
+            )(Errno::BUSY),
+            other => other,
+        })?;
         // SAFETY: the request has no argument.
         let version = unsafe { ioctl(container.as_fd(), GET_API_VERSION, ptr::null_mut()) };
         if version != Ok(API_VERSION) {

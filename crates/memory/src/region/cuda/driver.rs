@@ -1,7 +1,7 @@
 //! The CUDA driver, whose library is loaded at run time.
 //!
-//! Not tested on a device yet: the tests have a simulated copy engine. Every function that is used exists since CUDA 4,
-//! except that of [`export`], which is called only if the driver has it.
+//! Not tested on a device yet: the tests have a simulated copy engine. Every function that is used exists since CUDA 11.0,
+//! which [`initialize`] requires, except that of [`export`], which is called only if the driver has it.
 
 use super::device::CudaDevice;
 use super::error::CudaError;
@@ -14,6 +14,8 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+/// First version of the driver that has all functions, as `cuDriverGetVersion` returns it.
+const MIN_VERSION: c_int = 11_000;
 /// First version of the driver that exports memory as dma-buf, as `cuDriverGetVersion` returns it.
 const EXPORT_VERSION: c_int = 11_070;
 
@@ -33,7 +35,12 @@ fn initialize(index: u32) -> Result<u32, CudaError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoLibrary);
     }
-    let mut count = 0;
+    let (mut count, mut version) = (0, 0);
+    // SAFETY: the library is present, and the integer outlives the call. A missing function of it would be a panic.
+    check(index, "cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+    if version < MIN_VERSION {
+        return Err(CudaError::OldDriver { major: version / 1000, minor: version % 1000 / 10 });
+    }
     // SAFETY: the library is present, and the integer outlives the call.
     let (initialized, counted) = unsafe { (sys::cuInit(0), sys::cuDeviceGetCount(&raw mut count)) };
     match initialized {
@@ -105,15 +112,19 @@ impl Context {
         Ok(Arc::new(Self { index, device, context }))
     }
 
-    /// Makes the context current in this thread, and makes a call.
+    /// Makes a call while the context is the current one of this thread. Then the caller's own context is current again.
     fn call(&self, name: &'static str, call: impl FnOnce() -> CUresult) -> Result<(), CudaError> {
-        self.current()?;
-        check(self.index, name, call())
+        check(self.index, name, self.within(call)?)
     }
 
-    fn current(&self) -> Result<(), CudaError> {
+    fn within<T>(&self, call: impl FnOnce() -> T) -> Result<T, CudaError> {
         // SAFETY: the context is retained while this value lives.
-        check(self.index, "cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
+        check(self.index, "cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(self.context) })?;
+        let result = call();
+        let mut popped = ptr::null_mut();
+        // SAFETY: the pointer outlives the call; the context was pushed above.
+        check(self.index, "cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
+        Ok(result)
     }
 }
 
@@ -151,10 +162,8 @@ impl<T: Copy> Owned<T> {
 
 impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        if self.context.current().is_ok() {
-            // SAFETY: this value owns the object, and the function is that of its type.
-            let _ = unsafe { (self.free)(self.value) };
-        }
+        // SAFETY: this value owns the object, and the function is that of its type.
+        let _ = self.context.within(|| unsafe { (self.free)(self.value) });
     }
 }
 
@@ -240,7 +249,7 @@ unsafe impl CopyEngine for Engine {
         };
         self.context.call(name, copy)?;
         // SAFETY: event and stream are valid and of the same context.
-        check(self.context.index, "cuEventRecord", unsafe { sys::cuEventRecord(event, stream) })
+        self.context.call("cuEventRecord", || unsafe { sys::cuEventRecord(event, stream) })
     }
     fn wait(&mut self, buffer: usize) -> Result<(), CudaError> {
         // SAFETY: the event is valid.
@@ -262,8 +271,8 @@ pub(super) fn allocate(index: u32, len: usize) -> Result<Parts, CudaError> {
     // SAFETY: the integers outlive the call.
     context.call("cuMemGetInfo", || unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
     let mut pointer = 0;
-    // SAFETY: the context is current in this thread since the last call, and the address outlives the call.
-    match unsafe { sys::cuMemAlloc_v2(&raw mut pointer, len) } {
+    // SAFETY: the address outlives the call.
+    match context.within(|| unsafe { sys::cuMemAlloc_v2(&raw mut pointer, len) })? {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             return Err(CudaError::OutOfMemory { index, needed: len as u64, free: free as u64 });
         }

@@ -5,6 +5,14 @@ use crate::format_bytes;
 /// Reason for which the memory of a CUDA device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
+    /// The driver is older than the functions that are used.
+    #[error("the NVIDIA driver is for CUDA {major}.{minor}, expected at least 11.0: update it, or use memory=emulated")]
+    OldDriver {
+        /// Major version.
+        major: i32,
+        /// Minor version.
+        minor: i32,
+    },
     /// The machine has no CUDA driver.
     #[error("libcuda.so.1 was not found: install the NVIDIA driver, or use memory=emulated")]
     NoLibrary,

@@ -109,15 +109,14 @@ impl CudaMemory {
         Self { len, engine: Mutex::new(engine), export, failure: OnceLock::new() }
     }
 
-    /// Uses the engine, unless a copy has failed: then it may still be copying.
-    fn copy(&self, copy: impl FnOnce(&mut dyn CopyEngine) -> Result<(), CudaError>) {
+    /// Uses the engine, unless a copy has failed: then it may still be copying. Returns `true` if the copy succeeded.
+    fn copy(&self, copy: impl FnOnce(&mut dyn CopyEngine) -> Result<(), CudaError>) -> bool {
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         if self.failure.get().is_some() {
-            return;
+            return false;
         }
-        if let Err(error) = copy(&mut **engine) {
-            let _ = self.failure.set(error);
-        }
+        let copied = copy(&mut **engine);
+        copied.map_err(|error| self.failure.set(error)).is_ok()
     }
 }
 
@@ -128,7 +127,11 @@ unsafe impl DeviceMemory for CudaMemory {
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
         // SAFETY: guaranteed by the caller.
-        self.copy(|engine| unsafe { staging::copy_out(engine, offset, to, len) });
+        if !self.copy(|engine| unsafe { staging::copy_out(engine, offset, to, len) }) {
+            // What the target had before could be another peer's.
+            // SAFETY: as above.
+            unsafe { to.write_bytes(0, len) };
+        }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
         // SAFETY: guaranteed by the caller.

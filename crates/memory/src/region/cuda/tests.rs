@@ -109,7 +109,7 @@ fn failed_copy_is_kept_and_stops_the_engine() {
         let mut bytes = [5; 10];
         region.read(0, &mut bytes);
         region.write(0, &bytes);
-        assert_eq!((bytes, observed.started.load(Relaxed)), ([5; 10], fails_at));
+        assert_eq!((bytes, observed.started.load(Relaxed)), ([0; 10], fails_at), "zeros instead of unknown bytes");
     }
 }
 

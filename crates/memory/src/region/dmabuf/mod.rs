@@ -85,12 +85,16 @@ struct DmabufMemory {
 
 impl DmabufMemory {
     /// Accesses the bytes between the begin and the end of an access by the processor.
-    fn access(&self, direction: u64, copy: impl FnOnce()) {
+    /// Returns `false` without an access if it could not begin.
+    fn access(&self, direction: u64, copy: impl FnOnce()) -> bool {
         let begun = self.sync(direction);
-        copy();
+        if begun.is_ok() {
+            copy();
+        }
         if let Err(source) = begun.and_then(|()| self.sync(direction | SYNC_END)) {
             let _ = self.failure.set(DmabufError::Sync(source));
         }
+        begun.is_ok()
     }
     fn sync(&self, flags: u64) -> Result<(), Errno> {
         // SAFETY: the request reads a structure of one u64.
@@ -112,7 +116,11 @@ unsafe impl DeviceMemory for DmabufMemory {
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
         // SAFETY: the caller guarantees both ranges; a mapping has whole words.
-        self.access(SYNC_READ, || unsafe { copy::load(self.mapping.address(offset), to, len) });
+        if !self.access(SYNC_READ, || unsafe { copy::load(self.mapping.address(offset), to, len) }) {
+            // What the target had before could be another peer's.
+            // SAFETY: as above.
+            unsafe { to.write_bytes(0, len) };
+        }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
         // SAFETY: as for `copy_out`; a region that is not writable refuses writes.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Lowest rate in bytes per second: with it a packet of 4 KiB takes 4 ms, for which the caller cannot be interrupted.
+const MIN_RATE: u64 = 1_000_000;
 /// Highest rate in bytes per second.
 const MAX_RATE: u64 = 1_000_000_000_000;
 /// Highest latency, in nanoseconds.
@@ -83,8 +85,8 @@ impl PathModel {
 
 fn rate(text: &str) -> Result<u64, String> {
     quantity(text, RATE_UNITS)
-        .filter(|rate| (1..=MAX_RATE).contains(rate))
-        .ok_or_else(|| format!("expected a rate of 1 B/s to 1000 GB/s such as 4.8GB/s (10^9 bytes), found {text}"))
+        .filter(|rate| (MIN_RATE..=MAX_RATE).contains(rate))
+        .ok_or_else(|| format!("expected a rate of 1 MB/s to 1000 GB/s such as 4.8GB/s (10^9 bytes), found {text}"))
 }
 
 fn time_ns(text: &str) -> Result<u64, String> {
@@ -171,8 +173,8 @@ mod tests {
         let model: PathModel = "path2:latency=5us".parse().unwrap();
         assert_eq!(model, PathModel { latency_ns: 5_000, ..PathModel::PATH2 });
         assert_eq!(model.to_string(), "write=4.8GB/s:read=1.2GB/s:latency=5us");
-        let model: PathModel = "read=250kB/s".parse().unwrap();
-        assert_eq!(model, PathModel { read: Some(250_000), ..PathModel::default() });
+        let model: PathModel = "read=2500kB/s".parse().unwrap();
+        assert_eq!(model, PathModel { read: Some(2_500_000), ..PathModel::default() });
         assert_eq!("write=4.8GB/s:read=1.2GB/s".parse(), Ok(PathModel::PATH2));
         assert_eq!("latency=0.5s".parse::<PathModel>().unwrap().latency_ns, 500_000_000);
     }
@@ -183,9 +185,9 @@ mod tests {
             ("", "path1, path2, path3"),
             ("path9", "path1, path2, path3"),
             ("write=4.8", "4.8GB/s"),
-            ("write=0B/s", "1 B/s to 1000 GB/s"),
-            ("write=0.1B/s", "1 B/s to 1000 GB/s"),
-            ("read=1e3GB/s", "1 B/s to 1000 GB/s"),
+            ("write=0B/s", "1 MB/s to 1000 GB/s"),
+            ("write=0.1B/s", "1 MB/s to 1000 GB/s"),
+            ("read=1e3GB/s", "1 MB/s to 1000 GB/s"),
             ("read=-1GB/s", "found -1GB/s"),
             ("read=infGB/s", "found infGB/s"),
             ("read=1001GB/s", "found 1001GB/s"),
@@ -213,8 +215,8 @@ mod tests {
     proptest! {
         #[test]
         fn path_parse_inverts_display(
-            write in proptest::option::of(1..=MAX_RATE),
-            read in proptest::option::of(1..=MAX_RATE),
+            write in proptest::option::of(MIN_RATE..=MAX_RATE),
+            read in proptest::option::of(MIN_RATE..=MAX_RATE),
             latency_ns in 0..=MAX_LATENCY_NS,
         ) {
             let model = PathModel { write, read, latency_ns };

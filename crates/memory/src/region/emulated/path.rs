@@ -73,6 +73,8 @@ struct Link {
     returned_at: Option<u128>,
     /// Excess of the last sleep that is not used yet.
     credit: u128,
+    /// Time until which it can be used: a caller that has much to transfer needs no longer.
+    credit_until: u128,
 }
 
 /// A transfer whose bytes have their place in the virtual time of a direction.
@@ -89,6 +91,9 @@ impl Link {
         let within = |pause| busy_until.is_some_and(|until| now <= until + pause);
         // The direction would still be busy without the excess of the sleep, of which this much is not used yet.
         self.credit = if within(MAX_PAUSE) { self.credit.min(now.saturating_sub(self.free_at)) } else { 0 };
+        if now > self.credit_until {
+            self.credit = 0;
+        }
         let continued = within(MAX_GAP) || self.credit > 0;
         let earliest = if continued { now.saturating_sub(self.credit + MAX_GAP) } else { now + latency };
         self.free_at = self.free_at.max(earliest) + occupied;
@@ -193,6 +198,7 @@ impl EmulatedPath {
         one_way.lock(|link| {
             link.returned_at = link.returned_at.max(Some(after));
             link.credit = after.saturating_sub(until).min(MAX_CREDIT);
+            link.credit_until = after + 2 * link.credit;
         });
     }
 

@@ -129,6 +129,21 @@ fn excess_of_a_sleep_is_returned_once() {
 }
 
 #[test]
+fn excess_of_a_sleep_is_not_kept_by_an_idle_caller() {
+    let (path, clock) = path(PathModel { latency_ns: 5_000, ..PathModel::PATH2 }, 5 * MS);
+    path.delay(PathDirection::Write, 4_800);
+    path.delay(PathDirection::Write, 4_800_000);
+    // Short operations every 50 us: the excess of 5 ms can be used by those of the next 10 ms.
+    let waits = || clock.waits.load(Relaxed);
+    let before = waits();
+    for _ in 0..600 {
+        clock.pass(50_000);
+        path.delay(PathDirection::Write, 480);
+    }
+    assert!((390..=410).contains(&(waits() - before)), "{} of 600 waited for the latency", waits() - before);
+}
+
+#[test]
 fn idle_time_is_not_returned_to_later_transfers() {
     let (path, clock) = path(PathModel::PATH2, 0);
     path.delay(PathDirection::Write, 4_800_000);
