@@ -124,6 +124,20 @@ def test_forged_packets_change_nothing_for_the_real_initiator(tmp_path):
     assert region(report, "data")["writes"] == 2, report
 
 
+def test_an_emulated_accelerator_is_written_and_read_anywhere():
+    """Its memory is not mapped: payloads pass through copies of the device."""
+    with Target("--region", "hbm=64K,memory=emulated:path2:latency=5us,rights=rw") as target:
+        with Initiator(target) as initiator:
+            initiator.write_acknowledged("hbm", 0, bytes(range(200)))
+            initiator.write_acknowledged("hbm", 13, b"from afar...")
+            expected = bytes(range(13)) + b"from afar..." + bytes(range(25, 200))
+            assert initiator.read("hbm", 0, 200) == expected
+            assert initiator.read("hbm", 7, 31) == expected[7:38]
+        report = target.end_report()
+    counted = region(report, "hbm")
+    assert (counted["writes"], counted["bytes_in"], counted["reads"], counted["bytes_out"]) == (2, 212, 2, 231)
+
+
 def test_keys_are_revoked_with_their_connection(exposed):
     with Initiator(exposed) as first:
         old = first.keys
