@@ -19,7 +19,7 @@ use region::RegionSpec;
 use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use shotline_memory::check_capacity;
+use shotline_memory::{RegionKind, check_capacity};
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
 use shotline_verbs::cm::{
     Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, MemoryBudget, MemoryLimit, Token,
@@ -62,10 +62,9 @@ Examples:
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
-    /// Region: NAME=SIZE, then optionally ,rights=r|w|rw|atomic [default: r] and ,memory=KIND: heap (default), huge,
-    /// memfd, file=PATH, emulated[:path1|path2|path3|path3-250mhz][:write=RATE][:read=RATE][:latency=TIME],
-    /// bar:ADDRESS/BAR[:access=4], dmabuf:FD or cuda:N
-    #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
+    #[arg(long = "region", value_name = "NAME=SIZE,...", required = true,
+        help = format!("Region: NAME=SIZE, then optionally ,rights=r|w|rw|atomic [default: r] and ,memory=KIND \
+            [default: heap]: {}", RegionKind::forms()))]
     regions: Vec<RegionSpec>,
     #[arg(long, value_name = "HOW", default_value = "soft",
         help = format!("How initiators reach the memory: {}", ProviderKind::choices()))]
