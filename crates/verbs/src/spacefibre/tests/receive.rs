@@ -292,9 +292,9 @@ fn received_packets_are_delivered_or_dropped() {
     let drops = receiver.counters.drops.by_cause();
     for (cause, count) in drops {
         match cause {
-            "wrong_service" | "too_long" => assert_eq!(count, 0, "{cause}"),
-            // Rare: the CRC of the header finds almost every change of a number.
-            "unknown_qp" => {}
+            // Rare: the CRC of the header finds almost every change of a number. Queue pair and key are random, so it is not
+            // always the same changes that it misses.
+            "unknown_qp" | "wrong_service" | "too_long" => {}
             _ => assert!(count > 0, "{cause}"),
         }
     }
