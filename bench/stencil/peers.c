@@ -1,7 +1,7 @@
-// Peers of bench/stencil.py: STREAM's triad with streaming stores, and Jacobi steps in plain and in tiled loops.
+// Peers of bench/stencil.py: STREAM's triad and copy with streaming stores, and Jacobi steps in plain and in tiled loops.
 //
 // Build: gcc -O3 -march=native -fopenmp [-DREAL=double] peers.c
-// Usage: peers triad|plain|tiled ROWS COLUMNS STEPS REPEATS [TILE_ROWS TILE_COLUMNS]
+// Usage: peers triad|copy|plain|tiled ROWS COLUMNS STEPS REPEATS [TILE_ROWS TILE_COLUMNS]
 // Prints the sum of some values after one repetition, then the seconds of each.
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -19,6 +19,7 @@ typedef REAL real;
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PAGE (2L << 20)
+#define LINE (64 / (long)sizeof(real))
 
 static long rows, columns;
 static const real center = (real)0.2, neighbour = (real)0.2;
@@ -40,21 +41,31 @@ static real *allocate(void) {
     return values;
 }
 
-static void triad(real *a, const real *b, const real *c) {
-    const long bytes = rows * columns * (long)sizeof(real) / 64 * 64;
-#pragma omp parallel for schedule(static)
-    for (long at = 0; at < bytes; at += 64) {
-        const long i = at / (long)sizeof(real);
-        real sum[64 / sizeof(real)] __attribute__((aligned(64)));
-        for (long j = 0; j < 64 / (long)sizeof(real); j++)
-            sum[j] = b[i + j] + 3 * c[i + j];
+// Stores a cache line past the cache.
+static inline void stream_line(real *to, const real *line) {
 #ifdef __AVX512F__
-        _mm512_stream_si512((void *)(a + i), _mm512_load_si512(sum));
+    _mm512_stream_si512((void *)to, _mm512_load_si512(line));
 #else
-        _mm256_stream_si256((void *)(a + i), _mm256_load_si256((void *)sum));
-        _mm256_stream_si256((void *)(a + i) + 32, _mm256_load_si256((void *)sum + 32));
+    _mm256_stream_si256((void *)to, _mm256_load_si256((const void *)line));
+    _mm256_stream_si256((void *)to + 32, _mm256_load_si256((const void *)line + 32));
 #endif
+}
+
+static void triad(real *a, const real *b, const real *c) {
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows * columns / LINE * LINE; i += LINE) {
+        real sum[LINE] __attribute__((aligned(64)));
+        for (long j = 0; j < LINE; j++)
+            sum[j] = b[i + j] + 3 * c[i + j];
+        stream_line(a + i, sum);
     }
+    _mm_sfence();
+}
+
+static void copy(real *a, const real *b) {
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows * columns / LINE * LINE; i += LINE)
+        stream_line(a + i, b + i);
     _mm_sfence();
 }
 
@@ -96,25 +107,28 @@ static void tiled(real *a, real *b, int steps, long tile_rows, long tile_columns
 
 int main(int argc, char **argv) {
     if (argc < 6) {
-        fprintf(stderr, "usage: peers triad|plain|tiled ROWS COLUMNS STEPS REPEATS [TILE_ROWS TILE_COLUMNS]\n");
+        fprintf(stderr, "usage: peers triad|copy|plain|tiled ROWS COLUMNS STEPS REPEATS [TILE_ROWS TILE_COLUMNS]\n");
         return 2;
     }
     rows = atol(argv[2]), columns = atol(argv[3]);
     const int steps = atoi(argv[4]), repeats = atoi(argv[5]);
     const long tile_rows = argc > 7 ? atol(argv[6]) : 64, tile_columns = argc > 7 ? atol(argv[7]) : 1024;
     const int is_triad = !strcmp(argv[1], "triad"), is_plain = !strcmp(argv[1], "plain");
+    const int is_copy = !strcmp(argv[1], "copy");
     real *a = allocate(), *b = allocate(), *c = is_triad ? allocate() : NULL;
     for (int repeat = 0; repeat < repeats; repeat++) {
         const double start = omp_get_wtime();
         if (is_triad)
             triad(a, b, c);
+        else if (is_copy)
+            copy(a, b);
         else if (is_plain)
             plain(a, b, steps);
         else
             tiled(a, b, steps, tile_rows, tile_columns);
         const double seconds = omp_get_wtime() - start;
         if (!repeat) {
-            const real *now = steps % 2 && !is_triad ? b : a;
+            const real *now = steps % 2 && !is_triad && !is_copy ? b : a;
             printf("sum %.9f\n", (double)now[columns + 1] + (double)now[rows / 3 * columns + columns / 5] +
                                      (double)now[(rows - 2) * columns + columns - 2]);
         }

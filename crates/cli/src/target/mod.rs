@@ -150,6 +150,7 @@ pub fn run(args: &Args) -> Result {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
     let regions = args.regions.iter().map(|spec| spec.make(shared)).collect::<Result<Vec<_>>>()?;
+    let served = regions.clone();
     // The endpoint, its ports and the memory are freed at this point, so printing the report may block.
     let report = match &args.transport {
         ProviderKind::Soft => {
@@ -182,6 +183,7 @@ pub fn run(args: &Args) -> Result {
         output::STDERR.flush();
     }
     output::print_report(args.json, &report)?;
+    check_devices(&served)?;
     if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
 }
 
@@ -342,7 +344,9 @@ fn run_loop(
             }
         }
         control.progress(host)?;
-        check_devices(regions)?;
+        if check_devices(regions).is_err() {
+            break;
+        }
         let now = Instant::now();
         (rounds, last_check) = (0, now);
         if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {

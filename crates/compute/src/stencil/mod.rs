@@ -54,6 +54,8 @@ use band::{Band, Work};
 use panels::PanelSize;
 use row::{Loops, portable_loops};
 use std::ops::Range;
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
 
 impl Stencil {
     /// Returns the names of the instruction sets that this processor has loops for, fastest first.
@@ -91,23 +93,16 @@ impl Stencil {
         let bands = Band::split(&work, rows);
         let mut parts = squares.as_mut_slice();
         let max = std::thread::scope(|scope| {
-            let mut handles = Vec::new();
-            let mut own = None;
-            for band in &bands {
-                let (part, rest) = std::mem::take(&mut parts).split_at_mut(if self.residual { band.len() } else { 0 });
+            let start = |band| {
+                let len = if self.residual { Band::len(band) } else { 0 };
+                let (part, rest) = std::mem::take(&mut parts).split_at_mut(len);
                 parts = rest;
                 let work = &work;
-                match own {
-                    None => own = Some((band, part)),
-                    Some(_) => handles.push(scope.spawn(move || panel::run(band, work, part))),
-                }
-            }
-            let mut max = own.map_or(0.0, |(band, part)| panel::run(band, &work, part));
-            for handle in handles {
-                let other = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                max = row::larger(max, other);
-            }
-            max
+                scope.spawn(move || panel::run(band, work, part))
+            };
+            let threads: Vec<_> = bands.iter().map(start).collect();
+            let join = |thread: ScopedJoinHandle<'_, f64>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            threads.into_iter().map(join).fold(0.0, row::larger)
         });
         Ok(Residual { max, squares })
     }

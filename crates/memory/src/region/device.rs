@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 ///
 /// Copies are synchronous: they are complete when the method returns. They return no error: the first failure is kept
 /// and returned by [`Self::failure`] from then on (as in CUDA, whose errors are sticky). The bytes of a failed copy, and of
-/// all copies after it, are not defined.
+/// all copies after it, are not defined, but none of them is what the target had before: a transport sends them to a peer,
+/// and what was there may be another peer's.
 ///
 /// # Safety
 /// Copies access no host memory except the given ranges. If [`Self::host_address`] returns an address, it is a multiple
