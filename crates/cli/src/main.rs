@@ -19,6 +19,7 @@ mod error;
 mod export;
 mod framing;
 mod import;
+mod initiator;
 mod inspect;
 mod interop;
 mod link;
@@ -33,6 +34,7 @@ mod record;
 mod recover;
 mod replay;
 mod signals;
+mod stencil;
 mod sweep;
 mod target;
 mod transport;
@@ -85,6 +87,8 @@ enum Command {
     Target(Box<target::Args>),
     /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
     Perf(Box<perf::Args>),
+    /// Compute a stencil on a matrix that is larger than the memory of an accelerator node, over several nodes, by RDMA
+    Stencil(Box<stencil::Args>),
     /// Show the SpaceFibre links of a running target, live: rates, repairs, credit, shares of virtual channels
     Link(link::Args),
     /// Act as the peer of rdma-core's and perftest's programs
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         Command::Sweep(sweep) => sweep::run(sweep),
         Command::Target(args) => target::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Stencil(args) => stencil::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),

@@ -38,6 +38,7 @@ mod lock;
 mod master;
 mod medium;
 mod metadata;
+pub mod npy;
 pub mod nvme;
 pub mod pcapng;
 mod positioned;

@@ -1,8 +1,9 @@
 //! Arguments of `shotline perf`, and what is derived from them: measurements, the target and its address.
 
-use super::connection;
 use super::paper;
 use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
+use crate::child::address_arguments;
+use crate::initiator;
 use crate::interop::Service;
 use crate::target::Program;
 use crate::values::{Size, bind, control_address, known_token, mtu, probability, seconds, udp_options};
@@ -14,7 +15,6 @@ use shotline_verbs::cm::message::MAX_SERVICE_LEVEL;
 use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
-use shotline_verbs::spacefibre::{CarrierKind, LinkSelector};
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -249,7 +249,7 @@ impl Args {
         };
         let bind = match self.bind {
             Some(bind) => bind,
-            None => SocketAddr::new(connection::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
+            None => SocketAddr::new(initiator::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
         };
         let common = interop::Common {
             host: Some(host.to_owned()),
@@ -300,19 +300,7 @@ impl Args {
         if let Some(bytes) = self.receive_buffer {
             words.extend(["--receive-buffer".into(), bytes.0.to_string()]);
         }
-        match &self.transport {
-            ProviderKind::Soft | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Udp, .. }) => {
-                let is_v6 = self.bind.is_some_and(|bind| bind.is_ipv6());
-                let [memory, control] = if is_v6 { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
-                words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
-            }
-            // Both sides use the only address of the device.
-            ProviderKind::Ibverbs(choice) => {
-                let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
-                words.extend(["--listen".into(), control.to_string()]);
-            }
-            ProviderKind::Shm | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Shm, .. }) => {}
-        }
+        words.extend(address_arguments(&self.transport, self.bind.is_some_and(|bind| bind.is_ipv6()))?);
         if let Some(cpu) = self.target_cpu {
             words.extend(["--cpu".into(), cpu.to_string()]);
         }
@@ -331,13 +319,7 @@ impl Args {
 
     /// Returns the local address from which the target is reached.
     pub fn local_address(&self, to: &ControlAddress) -> Result<SocketAddr> {
-        match (self.bind, to) {
-            (Some(bind), _) => Ok(bind),
-            (None, ControlAddress::Tcp(target)) => Ok(SocketAddr::new(connection::route(*target)?, 0)),
-            (None, ControlAddress::Unix(_)) => {
-                Err("a target with a path needs --transport shm or spacefibre:shm".into())
-            }
-        }
+        initiator::local_address(self.bind, to)
     }
 
     /// Opens an endpoint on the address from which the target is reached.

@@ -5,9 +5,8 @@ use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
-use shotline_verbs::cm::message::{Bits24, MeasurementRole, Receives, RegionKey, RegisteredMemory, Rights};
+use shotline_verbs::cm::message::{Bits24, Receives, RegionKey, RegisteredMemory, Rights, TargetRole};
 use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -190,7 +189,7 @@ impl<P: Endpoint> Connection<P> {
     }
 
     /// Starts a role of the target on a queue pair.
-    pub fn start_role(&mut self, pair: &ConnectedQp, role: MeasurementRole) -> Result {
+    pub fn start_role(&mut self, pair: &ConnectedQp, role: TargetRole) -> Result {
         Ok(self.client.start_role(pair.peer, role)?)
     }
 
@@ -267,17 +266,4 @@ fn fill(memory: &Region) {
     for at in (0..memory.len()).step_by(pattern.len()) {
         memory.write(at, &pattern[..pattern.len().min(memory.len() - at)]);
     }
-}
-
-/// Returns the local address of the route to a target.
-pub fn route(to: SocketAddr) -> Result<IpAddr> {
-    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let probe = || {
-        let socket = std::net::UdpSocket::bind(any)?;
-        socket.connect(to)?;
-        Ok(socket.local_addr()?.ip())
-    };
-    probe().map_err(|error: std::io::Error| {
-        format!("cannot find the route to {to}: {error}; name the local address with --bind").into()
-    })
 }

@@ -10,7 +10,7 @@ use crate::Result;
 use shotline_memory::Access;
 use shotline_verbs::api::{Completion, CompletionKind, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
-use shotline_verbs::cm::message::{MeasurementRole, Receives, RegisteredMemory};
+use shotline_verbs::cm::message::{Receives, RegisteredMemory, TargetRole};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -67,11 +67,11 @@ pub fn measure<P: Endpoint>(
     let own = connection.own_key();
     let echo_bytes = u64::from(size.max(8));
     match kind {
-        LatencyKind::Send => connection.start_role(&qps.all[0], MeasurementRole::Echo)?,
+        LatencyKind::Send => connection.start_role(&qps.all[0], TargetRole::Echo)?,
         LatencyKind::Ping => {
             let memory = RegisteredMemory { address: own.address + echo_bytes, bytes: echo_bytes, rkey: own.rkey };
             let region = qps.region_index as u16;
-            connection.start_role(&qps.all[0], MeasurementRole::Ping { region, bytes: size, memory })?;
+            connection.start_role(&qps.all[0], TargetRole::Ping { region, bytes: size, memory })?;
         }
         _ => {}
     }

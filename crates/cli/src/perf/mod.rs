@@ -1,7 +1,6 @@
 //! `shotline perf`: rates, latencies and processor time of one-sided operations and messages.
 
 mod args;
-mod child_target;
 mod connection;
 mod histogram;
 mod latency;
@@ -15,17 +14,17 @@ mod report;
 
 pub use args::Args;
 
+use crate::child::ChildTarget;
+use crate::initiator;
 use crate::{Result, interop, signals};
-use child_target::ChildTarget;
 use connection::Connection;
 use point::{Metric, Point};
 use shotline_transport::carrier::shm::ShmCarrier;
-use shotline_verbs::cm::{Client, ControlAddress, Endpoint, Token};
+use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
-use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 
 /// Runs all measurements.
@@ -47,7 +46,7 @@ pub fn run(args: &Args) -> Result {
         Some(target) => (target.listen.clone(), target.token),
         None => (args.target()?, args.known_token()?),
     };
-    let connect = |from| connect(&args.transport, &to, from);
+    let connect = |from| initiator::connect(&args.transport, &to, from);
     let done = match &args.transport {
         ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
@@ -81,13 +80,6 @@ pub fn run(args: &Args) -> Result {
         (Ok(()), Some(target)) => target.end(),
         (done, _) => done,
     }
-}
-
-/// Connects to a target, if its provider and links are those of this end.
-fn connect(transport: &ProviderKind, to: &(ControlAddress, Token), from: Option<IpAddr>) -> Result<Client> {
-    let client = Client::connect(&to.0, from, to.1)?;
-    transport.check_target(client.welcome())?;
-    Ok(client)
 }
 
 fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P, stop: &AtomicBool) -> Result {

@@ -9,7 +9,7 @@ use super::report::{Iteration, Row};
 use crate::Result;
 use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
-use shotline_verbs::cm::message::{MAX_RECEIVES, MeasurementRole, Receives};
+use shotline_verbs::cm::message::{MAX_RECEIVES, Receives, TargetRole};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -54,7 +54,7 @@ pub fn measure<P: Endpoint>(
     if args.bidirectional {
         let (read, memory) = (verb == Verb::Read, connection.own_key());
         for pair in &qps.all {
-            connection.start_role(pair, MeasurementRole::Stream { read, bytes: size, group, memory })?;
+            connection.start_role(pair, TargetRole::Stream { read, bytes: size, group, memory })?;
         }
     }
     let row = Row::new(verb, args, point, connection.provider.capabilities().name);

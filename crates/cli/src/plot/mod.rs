@@ -32,19 +32,15 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(90, 90, 90),
 ];
 
-type Panel<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
+/// A part of a picture.
+pub type Panel<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
 /// Draws the visible rows of a recording into a PNG file.
 pub fn draw(recording: &Path, to: &Path) -> Result {
     let recording = Recording::open(recording)?;
     let (rate, lost) = data::gather(&recording)?;
     let picture = data::picture(&recording)?;
-    // Fails only if the file is not a font.
-    register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
-    let mut pixels = vec![0; (WIDTH * HEIGHT * 3) as usize];
-    {
-        let root = BitMapBackend::with_buffer(&mut pixels, (WIDTH, HEIGHT)).into_drawing_area();
-        root.fill(&WHITE)?;
+    save(to, (WIDTH, HEIGHT), |root| {
         let panels = root.split_evenly((2, 2));
         match &rate {
             Some(rate) => draw_rate(&panels[0], rate)?,
@@ -65,10 +61,23 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
                 draw_message(&panels[3], "Spectrum", "no complete shot")?;
             }
         }
+        Ok(())
+    })
+}
+
+/// Draws a picture of this width and height in pixels, and saves it as a PNG file.
+pub fn save(to: &Path, (width, height): (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) -> Result {
+    // Fails only if the file is not a font.
+    register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
+    let mut pixels = vec![0; (width * height * 3) as usize];
+    {
+        let root = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
+        root.fill(&WHITE)?;
+        draw(&root)?;
         root.present()?;
     }
     let file = File::create(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), WIDTH, HEIGHT);
+    let mut encoder = png::Encoder::new(BufWriter::new(file), width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let written = encoder.write_header().and_then(|mut writer| {
@@ -78,7 +87,8 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
     Ok(written.map_err(|error| format!("cannot write {}: {error}", to.display()))?)
 }
 
-fn title(size: u32) -> TextStyle<'static> {
+/// Returns the style of black text.
+pub fn title(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&BLACK)
 }
 

@@ -4,11 +4,13 @@ use super::report::{CmListenerCounters, InitiatorState, RegionState, State};
 use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use shotline_accelerate::Accelerator;
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Refusal, Regions, RoleAssignment, Statistics, Welcome};
 use shotline_verbs::cm::{Endpoint, EndpointCounters, Exports, Host, SessionId};
 use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What the loop of a target drives.
 pub trait TargetHost: Host {
@@ -46,12 +48,19 @@ pub struct EndpointHost<P: Endpoint> {
     rounds: usize,
     /// Initiators may have messages received and roles assigned.
     supports_roles: bool,
+    accelerator: Option<Arc<Accelerator>>,
 }
 
 impl<P: Endpoint> EndpointHost<P> {
     /// Serves these exports.
     pub fn new(exports: Exports<P>, supports_roles: bool) -> Self {
-        Self { exports, listener: None, traffic_peers: HashMap::new(), rounds: 0, supports_roles }
+        let (listener, traffic_peers) = (None, HashMap::new());
+        Self { exports, listener, traffic_peers, rounds: 0, supports_roles, accelerator: None }
+    }
+
+    /// Adds an accelerator, if there is one, whose commands initiators may give.
+    pub fn with_accelerator(self, accelerator: Option<Arc<Accelerator>>) -> Self {
+        Self { accelerator, ..self }
     }
 
     /// Adds a listener, if there is one.
@@ -169,7 +178,8 @@ impl<P: Endpoint> Host for EndpointHost<P> {
 
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
         let needs_role = offer.receives.count > 0 || offer.sends > 0;
-        if needs_role && !self.supports_roles {
+        let is_command_queue = self.accelerator.is_some() && offer.receives.bytes == 0;
+        if needs_role && !self.supports_roles && !is_command_queue {
             let words = "this target serves memory only: start it with --messages to accept messages";
             return Err(Refusal::new(Cause::Unsupported, words));
         }
@@ -202,7 +212,8 @@ impl<P: Endpoint> Host for EndpointHost<P> {
             traffic_peer.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no memory for a role"))?;
         let budget = self.exports.budget.clone();
         let charge = |bytes| budget.reserve(session, bytes, "a stream's operations");
-        traffic_peer.set_role(self.exports.provider_mut(), assignment.role, &exports, charge)
+        let accelerator = (session, self.accelerator.as_ref());
+        traffic_peer.set_role(self.exports.provider_mut(), assignment.role, &exports, accelerator, charge)
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
@@ -236,7 +247,7 @@ mod tests {
     use shotline_verbs::api::{
         Modify, Mtu, Provider as _, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError,
     };
-    use shotline_verbs::cm::message::{Bits24, Kind, MeasurementRole, PathMtu, Receives, RegisteredMemory};
+    use shotline_verbs::cm::message::{Bits24, Kind, PathMtu, Receives, RegisteredMemory, TargetRole};
     use shotline_verbs::shm::ShmEndpoint;
     use shotline_wire::aeth::RnrTimer;
     use std::time::Duration;
@@ -290,7 +301,7 @@ mod tests {
             let accept = host.connect(SESSION, None, &offer).unwrap();
             bring_up(&mut initiator, qp, accept.qp).unwrap();
             let memory = RegisteredMemory { address: mr.address, bytes: len, rkey: mr.rkey };
-            let role = MeasurementRole::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
+            let role = TargetRole::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
             host.start_role(SESSION, &RoleAssignment { qp: accept.qp, role }).unwrap();
         }
         for _ in 0..ROUNDS {

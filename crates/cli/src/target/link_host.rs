@@ -5,6 +5,7 @@ use super::report::{InitiatorState, RegionState, State};
 use super::traffic::Budget;
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use shotline_accelerate::Accelerator;
 use shotline_memory::RegistrationCounters;
 use shotline_transport::carrier::shm::ShmCarrier;
 use shotline_verbs::api::{Description, VerbsError};
@@ -20,6 +21,7 @@ use shotline_verbs::spacefibre::{
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Endpoint that is set up with one initiator, over a socket on whose other end the initiator has made its offer.
 pub trait LinkedEndpoint: Endpoint + Sized {
@@ -85,6 +87,7 @@ pub struct LinkHost<E: LinkedEndpoint> {
     max_queue_pairs: u32,
     strict: bool,
     memory_budget: MemoryBudget,
+    accelerator: Option<Arc<Accelerator>>,
     links: BTreeMap<SessionId, Link<E>>,
     rounds: usize,
     /// State of links that have ended.
@@ -128,10 +131,16 @@ impl<E: LinkedEndpoint> LinkHost<E> {
             max_queue_pairs,
             strict,
             memory_budget,
+            accelerator: None,
             links: BTreeMap::new(),
             rounds: 0,
             ended: Ended::default(),
         }
+    }
+
+    /// Adds an accelerator, if there is one, whose commands initiators may give.
+    pub fn with_accelerator(self, accelerator: Option<Arc<Accelerator>>) -> Self {
+        Self { accelerator, ..self }
     }
 
     fn link(&mut self, session: SessionId) -> Result<&mut EndpointHost<E>, Refusal> {
@@ -226,8 +235,8 @@ impl<E: LinkedEndpoint> Host for LinkHost<E> {
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
         exports.budget = self.memory_budget.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
-        self.links
-            .insert(session, Link { host: EndpointHost::new(exports, self.supports_roles), _reservation: reservation });
+        let host = EndpointHost::new(exports, self.supports_roles).with_accelerator(self.accelerator.clone());
+        self.links.insert(session, Link { host, _reservation: reservation });
         Ok(())
     }
 

@@ -19,8 +19,11 @@ use region::RegionSpec;
 use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use shotline_memory::{RegionKind, check_capacity};
+use shotline_accelerate::Accelerator;
+use shotline_accelerate::control::{CONTROL_BYTES, CONTROL_REGION};
+use shotline_memory::{Access, RegionKind, check_capacity};
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
+use shotline_verbs::cm::message::Name;
 use shotline_verbs::cm::{
     Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, MemoryBudget, MemoryLimit, Token,
 };
@@ -32,9 +35,11 @@ use shotline_verbs::spacefibre::{AnyCarrier, CarrierKind, Connected, SpaceFibreE
 use shotline_wire::udp::ROCE_PORT;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// Default address of control connections.
@@ -59,6 +64,7 @@ Examples:
   shotline target --region hbm=64M,memory=emulated:path2,rights=rw      an accelerator's memory, emulated
   shotline target --region a=64M,rights=rw --transport shm --listen ./a.sock
   shotline target --region a=64M,rights=rw --transport spacefibre:lanes=4
+  shotline target --region hbm=1G,rights=rw --accelerate hbm            a node for shotline stencil
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
@@ -92,6 +98,13 @@ pub struct Args {
     /// identification: for devices that change the port or do not increment the identification (soft)
     #[arg(long)]
     accept_any_source_port: bool,
+    /// Make this target an accelerator node: execute commands on the memory of this region, which initiators write into the
+    /// queues of another region, named accelerator
+    #[arg(long, value_name = "REGION")]
+    accelerate: Option<String>,
+    /// Threads of a command (--accelerate) [default: all processors but one]
+    #[arg(long, value_name = "N", requires = "accelerate")]
+    threads: Option<NonZeroUsize>,
     /// Accept messages (SEND), and take part in measurements
     #[arg(long)]
     messages: bool,
@@ -149,8 +162,9 @@ pub fn run(args: &Args) -> Result {
     check_capacity(args.regions.iter().map(|spec| spec.memory(shared))).map_err(|error| {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
-    let regions = args.regions.iter().map(|spec| spec.make(shared)).collect::<Result<Vec<_>>>()?;
-    let served = regions.clone();
+    let mut regions = args.regions.iter().map(|spec| spec.make(shared)).collect::<Result<Vec<_>>>()?;
+    let accelerator = args.accelerator(&mut regions)?;
+    let served = Served { regions, accelerator };
     // The endpoint, its ports and the memory are freed at this point, so printing the report may block.
     let report = match &args.transport {
         ProviderKind::Soft => {
@@ -163,17 +177,17 @@ pub fn run(args: &Args) -> Result {
                 [] => None,
                 programs => Some(Box::new(CmListener::open(&mut endpoint, programs, args.initiators)?) as Box<_>),
             };
-            export(args, endpoint, listener, regions, &stop)
+            export(args, endpoint, listener, &served, &stop)
         }
-        ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
-        ProviderKind::Shm => serve_links::<ShmEndpoint>(args, (), regions, &stop),
+        ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, &served, &stop),
+        ProviderKind::Shm => serve_links::<ShmEndpoint>(args, (), &served, &stop),
         ProviderKind::SpaceFibre(selector) => match selector.carrier {
             CarrierKind::Udp => {
                 let bind = args.bind.unwrap_or(BIND);
-                export(args, SpaceFibreEndpoint::udp(bind, selector)?, None, regions, &stop)
+                export(args, SpaceFibreEndpoint::udp(bind, selector)?, None, &served, &stop)
             }
             CarrierKind::Shm => {
-                serve_links::<SpaceFibreEndpoint<Connected<AnyCarrier>>>(args, selector.clone(), regions, &stop)
+                serve_links::<SpaceFibreEndpoint<Connected<AnyCarrier>>>(args, selector.clone(), &served, &stop)
             }
         },
     }?;
@@ -183,8 +197,14 @@ pub fn run(args: &Args) -> Result {
         output::STDERR.flush();
     }
     output::print_report(args.json, &report)?;
-    check_devices(&served)?;
+    check_devices(&served.regions)?;
     if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
+}
+
+/// What a target serves.
+struct Served {
+    regions: Vec<Export>,
+    accelerator: Option<Arc<Accelerator>>,
 }
 
 /// Serves regions over one endpoint for all initiators, including those of another listener.
@@ -192,7 +212,7 @@ fn export<P: Endpoint>(
     args: &Args,
     provider: P,
     listener: Option<Box<dyn Listener<P>>>,
-    regions: Vec<Export>,
+    served: &Served,
     stop: &AtomicBool,
 ) -> Result<Report> {
     let memory = provider.address();
@@ -200,21 +220,23 @@ fn export<P: Endpoint>(
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::MAX));
     (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
     exports.budget = args.memory_budget();
-    regions.iter().try_for_each(|export| exports.export(export.clone()))?;
-    serve(args, &mut EndpointHost::new(exports, args.messages).with_listener(listener), &regions, memory, stop)
+    served.regions.iter().try_for_each(|export| exports.export(export.clone()))?;
+    let host = EndpointHost::new(exports, args.messages).with_listener(listener);
+    serve(args, &mut host.with_accelerator(served.accelerator.clone()), served, memory, stop)
 }
 
 /// Serves regions over one endpoint for each initiator, linked by shared memory.
 fn serve_links<E: LinkedEndpoint>(
     args: &Args,
     options: E::Options,
-    regions: Vec<Export>,
+    served: &Served,
     stop: &AtomicBool,
 ) -> Result<Report> {
     let kind = (options, args.transport.description());
     let (messages, strict) = (args.messages, args.strict_ib);
-    let mut host = LinkHost::<E>::new(kind, regions.clone(), messages, args.queue_pairs, strict, args.memory_budget());
-    serve(args, &mut host, &regions, None, stop)
+    let budget = args.memory_budget();
+    let host = LinkHost::<E>::new(kind, served.regions.clone(), messages, args.queue_pairs, strict, budget);
+    serve(args, &mut host.with_accelerator(served.accelerator.clone()), served, None, stop)
 }
 
 impl Args {
@@ -242,6 +264,27 @@ impl Args {
         ];
         self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?;
         Ok(self.transport.check_mtu(self.mtu)?)
+    }
+
+    /// Creates the accelerator, and adds its control region to the others.
+    fn accelerator(&self, regions: &mut Vec<Export>) -> Result<Option<Arc<Accelerator>>> {
+        let Some(name) = &self.accelerate else { return Ok(None) };
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::LOCAL_WRITE;
+        let Some(memory) = regions.iter().find(|export| export.name.as_str() == name) else {
+            return Err(format!("expected --accelerate with the name of a --region, found {name}").into());
+        };
+        if !memory.rights.allows(rights) {
+            return Err(
+                format!("region {name}: commands read and write it, and so must initiators: use rights=rw").into()
+            );
+        }
+        let threads = self
+            .threads
+            .map_or_else(|| available_parallelism().map_or(1, |all| all.get().max(2) - 1), NonZeroUsize::get);
+        let accelerator = Accelerator::new(name.as_str(), Arc::clone(&memory.region), threads)?;
+        let (region, bytes) = (Arc::clone(accelerator.control()), CONTROL_BYTES as u64);
+        regions.push(Export { name: Name::try_from(CONTROL_REGION.to_owned())?, region, bytes, rights });
+        Ok(Some(accelerator))
     }
 
     fn initiator_memory(&self) -> Size {
@@ -287,7 +330,7 @@ impl Args {
 fn serve(
     args: &Args,
     host: &mut impl TargetHost,
-    regions: &[Export],
+    served: &Served,
     memory: Option<SocketAddr>,
     stop: &AtomicBool,
 ) -> Result<Report> {
@@ -305,7 +348,7 @@ fn serve(
     let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
     errln!("target waits for initiators on {where_to}");
     let mut reporter = Reporter::new();
-    run_loop(args, host, regions, &mut control, &mut reporter, stop)?;
+    run_loop(args, host, served, &mut control, &mut reporter, stop)?;
 
     host.close()?;
     control.close(host);
@@ -324,7 +367,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 fn run_loop(
     args: &Args,
     host: &mut impl TargetHost,
-    regions: &[Export],
+    served: &Served,
     control: &mut Control,
     reporter: &mut Reporter,
     stop: &AtomicBool,
@@ -344,7 +387,7 @@ fn run_loop(
             }
         }
         control.progress(host)?;
-        if check_devices(regions).is_err() {
+        if check_devices(&served.regions).is_err() {
             break;
         }
         let now = Instant::now();
@@ -369,7 +412,7 @@ fn run_loop(
         if !busy && !args.poll && !host.must_poll() {
             let since = *idle_since.get_or_insert(now);
             if now - since >= POLL_BEFORE_SLEEP {
-                sleep(host, control, next.saturating_duration_since(now).min(MAX_SLEEP))?;
+                sleep(host, served, control, next.saturating_duration_since(now).min(MAX_SLEEP))?;
             }
         }
     }
@@ -383,14 +426,17 @@ fn check_devices(regions: &[Export]) -> Result {
 }
 
 /// Sleeps until the memory's traffic or a control connection needs attention.
-fn sleep(host: &mut impl TargetHost, control: &Control, max_sleep: Duration) -> Result {
+fn sleep(host: &mut impl TargetHost, served: &Served, control: &Control, max_sleep: Duration) -> Result {
+    // Cleared before the queues are polled, so that no completion is missed.
+    served.accelerator.iter().for_each(|accelerator| accelerator.clear_event());
     if host.prepare_sleep()? {
         return Ok(());
     }
     let max_sleep = control.next_timeout().map_or(max_sleep, |timeout| timeout.min(max_sleep));
     let time = Timespec { tv_sec: max_sleep.as_secs() as i64, tv_nsec: max_sleep.subsec_nanos().into() };
     let descriptors = host.descriptors();
-    let all = descriptors.iter().copied().chain([control.fd()]);
+    let accelerator = served.accelerator.iter().map(|accelerator| accelerator.fd());
+    let all = descriptors.iter().copied().chain([control.fd()]).chain(accelerator);
     let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&time)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -1,11 +1,13 @@
-//! A target's role in a measurement: receiving messages, echoing them, or writing and reading the initiator's memory.
+//! A target's role: in a measurement, receiving messages, echoing them, or writing and reading the initiator's memory; or
+//! taking the commands of an accelerator.
 
+use shotline_accelerate::{Accelerator, CommandQueue};
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{
-    Completion, CompletionKind, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
+    Completion, CompletionKind, Cq, Data, Element, Operation, Qp, RecvWr, Remote, SendWr, Status, VerbsError,
 };
-use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, MeasurementRole, Receives, Refusal, RegisteredMemory};
-use shotline_verbs::cm::{ConnectedQp, Endpoint, Export, Reservation};
+use shotline_verbs::cm::message::{Cause, MAX_RECEIVES, Receives, Refusal, RegisteredMemory, TargetRole};
+use shotline_verbs::cm::{ConnectedQp, Endpoint, Export, Reservation, SessionId};
 use std::sync::Arc;
 
 /// Page sizes of registered memory: huge pages are used from the second size on.
@@ -59,6 +61,7 @@ enum Role {
     /// Receives messages and discards them.
     Sink,
     Echo,
+    Commands(CommandQueue),
     Ping {
         bytes: u32,
         to: RegisteredMemory,
@@ -148,13 +151,15 @@ impl TrafficPeer {
     pub fn set_role<P: Endpoint>(
         &mut self,
         provider: &mut P,
-        role: MeasurementRole,
+        role: TargetRole,
         exports: &[Export],
+        (session, accelerator): (SessionId, Option<&Arc<Accelerator>>),
         charge: impl FnOnce(u64) -> Result<Reservation, Refusal>,
     ) -> Result<(), Refusal> {
         self.role = match role {
-            MeasurementRole::Echo => Role::Echo,
-            MeasurementRole::Ping { region, bytes, memory } => {
+            TargetRole::Echo => Role::Echo,
+            TargetRole::Commands => Role::Commands(open_queue(accelerator, session, self.connected.qp)?),
+            TargetRole::Ping { region, bytes, memory } => {
                 // The initiator must be allowed to read what is sent back.
                 let open = Access::REMOTE_READ | Access::REMOTE_WRITE;
                 let fits = |export: &&Export| export.rights.allows(open) && (8..=export.bytes).contains(&bytes.into());
@@ -171,7 +176,7 @@ impl TrafficPeer {
                 let seen = last_word(&region, bytes);
                 Role::Ping { bytes, to: memory, watched: region, seen }
             }
-            MeasurementRole::Stream { read, bytes, group, memory } => {
+            TargetRole::Stream { read, bytes, group, memory } => {
                 let max_bytes = memory.bytes.min(MAX_MEMORY_BYTES);
                 if u64::from(bytes) * u64::from(group) > max_bytes || group == 0 || group > MAX_RECEIVES {
                     let words =
@@ -250,6 +255,21 @@ impl TrafficPeer {
                 self.bytes += payload;
                 true
             }
+            Role::Commands(queue) => {
+                let mut any = false;
+                while let Some((to, completion)) = queue.next_completion() {
+                    any = true;
+                    self.operations += 1;
+                    let remote = Remote { address: to.address, rkey: to.rkey };
+                    let slot = completion.slot;
+                    let operation =
+                        if to.notify { Operation::WriteImm(remote, slot) } else { Operation::Write(remote) };
+                    let bytes = completion.emit();
+                    let request = SendWr::new(slot.into(), operation, Data::Inline(&bytes));
+                    self.failed |= provider.post_send(self.connected.qp, &[request]).is_err();
+                }
+                any
+            }
             Role::Stream { group, posted, .. } if *posted < *group => {
                 self.post_group(provider, budget);
                 true
@@ -271,6 +291,10 @@ impl TrafficPeer {
                 }
             }
             (Role::Echo, CompletionKind::Send) => self.failed |= self.post_receive(provider, completion.id).is_err(),
+            (Role::Commands(queue), CompletionKind::RecvWriteImm) => {
+                queue.ring(completion.imm.unwrap_or(u32::MAX));
+                self.failed |= self.post_receive(provider, completion.id).is_err();
+            }
             (_, CompletionKind::Recv | CompletionKind::RecvWriteImm) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);
@@ -314,6 +338,13 @@ impl TrafficPeer {
             }
         }
     }
+}
+
+/// Returns a command queue of the accelerator for a queue pair.
+fn open_queue(accelerator: Option<&Arc<Accelerator>>, session: SessionId, qp: Qp) -> Result<CommandQueue, Refusal> {
+    let words = "this target has no accelerator: start it with --accelerate";
+    let accelerator = accelerator.ok_or_else(|| Refusal::new(Cause::Unsupported, words))?;
+    accelerator.open_queue(session, qp.0).map_err(|refused| Refusal::new(Cause::Limit, refused.to_string()))
 }
 
 fn last_word(region: &Region, bytes: u32) -> u64 {

@@ -55,7 +55,7 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
@@ -63,7 +63,7 @@ impl ImportError {
         let path = path.to_owned();
         move |source| Self::Hdf5 { path, source }
     }
-    pub(super) fn format(path: &Path, found: impl Into<String>) -> Self {
+    pub(crate) fn format(path: &Path, found: impl Into<String>) -> Self {
         Self::Format { path: path.to_owned(), found: found.into() }
     }
 }

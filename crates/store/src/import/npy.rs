@@ -5,7 +5,7 @@ use super::error::ImportError;
 use super::frames::{Frames, Shape, source_info};
 use super::options::ImportOptions;
 use super::source::{LinkShot, NumberRange};
-use std::fs::File;
+use crate::npy::Array;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -17,8 +17,6 @@ pub(super) const ABOUT: FormatInfo = FormatInfo {
     feature: None,
 };
 const FORMAT: &str = ABOUT.name;
-/// Maximum size of a header, in bytes.
-const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// Recognises the magic number.
 pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
@@ -26,21 +24,12 @@ pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError>
 }
 
 pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, ImportError> {
-    let file = File::open(path).map_err(ImportError::io(path))?;
-    let (header, start) = header(&file, path)?;
-    let wrong = |what: &str| ImportError::format(path, format!("expected {what}, found the header {header}"));
-    let (number, width) = number(field(&header, "descr").unwrap_or_default())
-        .ok_or_else(|| wrong("little-endian integers or floating-point numbers"))?;
-    if field(&header, "fortran_order") != Some("False") {
-        return Err(wrong("an array in C order (numpy.ascontiguousarray)"));
-    }
-    let shape = header.split_once("'shape'").and_then(|(_, rest)| rest.split_once('(')?.1.split_once(')'));
-    let dimensions: Option<Vec<u64>> = shape
-        .map(|(inside, _)| inside.split(',').map(str::trim).filter(|n| !n.is_empty()).map(|n| n.parse().ok()).collect())
-        .unwrap_or_default();
-    let (shots, samples, channels) = match dimensions.as_deref() {
-        Some([shots, samples, channels]) => (*shots, *samples, *channels),
-        Some([samples, channels]) => (1, *samples, *channels),
+    let array = Array::open(path)?;
+    let wrong = |what: &str| array.wrong(path, what);
+    let ((number, width), start) = ((array.kind, array.width), array.start);
+    let (shots, samples, channels) = match array.dimensions.as_slice() {
+        [shots, samples, channels] => (*shots, *samples, *channels),
+        [samples, channels] => (1, *samples, *channels),
         _ => return Err(wrong("2 or 3 dimensions: (shot,) sample, channel")),
     };
     let numbers = match (number, width) {
@@ -54,13 +43,9 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
         info.notes.push("its sample rate is not known: set it with --sample-rate-hz".into());
     }
     let shot = (samples * channels).saturating_mul(width as u64);
-    let (needed, available) =
-        (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
-    if available < needed {
-        return Err(wrong(&format!("{needed} bytes of numbers after its header, which has {available}")));
-    }
+    array.check_length(path)?;
     let owned = path.to_owned();
-    let mut bytes = vec![0; shot as usize];
+    let (file, mut bytes) = (array.file, vec![0; shot as usize]);
     Ok(Frames::new(
         info,
         Box::new(move |shot| {
@@ -70,39 +55,6 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
             Ok(LinkShot { samples, ..LinkShot::default() })
         }),
     ))
-}
-
-/// Reads the header. Returns its text and the offset of the array.
-fn header(file: &File, path: &Path) -> Result<(String, u64), ImportError> {
-    let mut first = [0; 12];
-    file.read_exact_at(&mut first, 0).map_err(ImportError::io(path))?;
-    let (bytes, at) = match first[6] {
-        1 => (u64::from(u16::from_le_bytes([first[8], first[9]])), 10),
-        _ => (u64::from(u32::from_le_bytes([first[8], first[9], first[10], first[11]])), 12),
-    };
-    if bytes > MAX_HEADER_BYTES {
-        return Err(ImportError::format(
-            path,
-            format!("expected a header of at most {MAX_HEADER_BYTES} bytes, found {bytes}"),
-        ));
-    }
-    let mut text = vec![0; bytes as usize];
-    file.read_exact_at(&mut text, at).map_err(ImportError::io(path))?;
-    Ok((String::from_utf8_lossy(&text).trim().to_owned(), at + bytes))
-}
-
-/// Returns a scalar value of the header dictionary.
-fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
-    let rest = header.split_once(&format!("'{name}':"))?.1.trim_start();
-    Some(rest.split([',', '}']).next()?.trim().trim_matches('\''))
-}
-
-/// Parses a type descriptor to the kind and the size in bytes.
-fn number(descr: &str) -> Option<(char, usize)> {
-    let mut letters = descr.chars();
-    let (order, kind, width) = (letters.next()?, letters.next()?, letters.as_str().parse().ok()?);
-    let known = matches!((kind, width), ('i' | 'u', 1 | 2 | 4 | 8) | ('f', 4 | 8));
-    (known && (order == '<' || width == 1)).then_some((kind, width))
 }
 
 /// Decodes a little-endian number.
@@ -130,9 +82,5 @@ mod tests {
         assert_eq!(value('u', &[0xFF, 0xFF]), 65535.0);
         assert_eq!(value('f', &1.5_f32.to_le_bytes()), 1.5);
         assert_eq!(value('f', &(-2.25_f64).to_le_bytes()), -2.25);
-        assert_eq!(
-            (number("<i2"), number("|u1"), number(">i2"), number("<c8")),
-            (Some(('i', 2)), Some(('u', 1)), None, None)
-        );
     }
 }

@@ -5,9 +5,8 @@ use super::control::{ControlAddress, keep_alive};
 use super::endpoint::Endpoint;
 use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
-    Accept, Answer, Bits24, Disconnect, Hello, Kind, LinksFrom, MAX_MESSAGE_BYTES, Malformed, MeasurementRole, Offer,
-    PathMtu, Receives, Refusal, Regions, Request, RoleAssignment, Statistics, VERSION, Welcome, framed, parse,
-    unframed,
+    Accept, Answer, Bits24, Disconnect, Hello, Kind, LinksFrom, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Receives,
+    Refusal, Regions, Request, RoleAssignment, Statistics, TargetRole, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
 use crate::dial;
@@ -237,7 +236,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Self::regions`].
-    pub fn start_role(&mut self, qp: Bits24, role: MeasurementRole) -> Result<(), ClientError> {
+    pub fn start_role(&mut self, qp: Bits24, role: TargetRole) -> Result<(), ClientError> {
         match self.call(&Request::StartRole(RoleAssignment { qp, role }))? {
             Answer::RoleStarted => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),

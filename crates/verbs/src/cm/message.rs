@@ -102,7 +102,7 @@ pub struct Welcome {
     pub max_queue_pairs: u32,
     /// Maximum length of an operation, in bytes.
     pub max_operation: u64,
-    /// The target receives messages and supports roles in measurements ([`MeasurementRole`]).
+    /// The target receives messages and supports roles in measurements ([`TargetRole`]).
     pub supports_roles: bool,
     /// Options of its SpaceFibre links, if it has links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +154,7 @@ pub struct Offer {
     #[serde(default, deserialize_with = "service_level", skip_serializing_if = "is_zero")]
     pub service_level: u8,
     /// Receives that the target keeps posted; received messages are discarded, unless its role is
-    /// [`MeasurementRole::Echo`].
+    /// [`TargetRole::Echo`].
     #[serde(default)]
     pub receives: Receives,
     /// Send queue depth that the target needs for its role, at most [`MAX_RECEIVES`].
@@ -196,15 +196,17 @@ pub struct RoleAssignment {
     /// The target's queue pair.
     pub qp: Bits24,
     /// Role.
-    pub role: MeasurementRole,
+    pub role: TargetRole,
 }
 
-/// Role of a target in a measurement.
+/// Role of a target's queue pair: in a measurement, or as the command queue of an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
-pub enum MeasurementRole {
+pub enum TargetRole {
     /// Returns each message to its sender.
     Echo,
+    /// Takes commands of its accelerator: WRITEs with immediate data, for which it has receives without bytes.
+    Commands,
     /// Waits until the last 8 of the first `bytes` bytes of a region change, and writes these bytes to the initiator's
     /// memory.
     Ping {
@@ -296,7 +298,7 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Packets rejected.
     pub refused: u64,
-    /// Operations executed in its role ([`MeasurementRole`]).
+    /// Operations executed in its role ([`TargetRole`]).
     pub role_operations: u64,
     /// Payload bytes of these operations.
     pub role_bytes: u64,

@@ -1,4 +1,4 @@
-//! An emulated probe in a child process, for commands that need an instrument of their own.
+//! An emulated probe in a child process.
 
 use crate::Result;
 use std::io::{BufRead, BufReader};

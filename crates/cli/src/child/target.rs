@@ -4,7 +4,9 @@ use crate::Result;
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
+use shotline_verbs::spacefibre::{CarrierKind, LinkSelector};
 use std::io::{BufRead, BufReader, Read as _};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,4 +101,19 @@ impl Drop for ChildTarget {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Returns the arguments that select the addresses of a target on this machine.
+pub fn address_arguments(transport: &ProviderKind, is_v6: bool) -> Result<Vec<String>> {
+    Ok(match transport {
+        ProviderKind::Soft | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Udp, .. }) => {
+            let [memory, control] = if is_v6 { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
+            ["--bind", memory, "--listen", control].map(str::to_owned).into()
+        }
+        // Both sides use the only address of the device.
+        ProviderKind::Ibverbs(choice) => {
+            vec!["--listen".into(), SocketAddr::new(choice.open()?.gid.ip(), 0).to_string()]
+        }
+        ProviderKind::Shm | ProviderKind::SpaceFibre(LinkSelector { carrier: CarrierKind::Shm, .. }) => Vec::new(),
+    })
 }

@@ -1,0 +1,3 @@
+//! Bytes that peers write.
+
+mod seeds;

@@ -1,0 +1,145 @@
+//! `shotline stencil`: a stencil on a matrix that is larger than the memory of an accelerator node, over several nodes.
+
+mod args;
+mod map;
+mod memory;
+mod nodes;
+mod report;
+mod source;
+
+pub use args::Args;
+
+use crate::output::print_report;
+use crate::progress::Progress;
+use crate::{Result, signals};
+use args::{MatrixArgument, boundary_name};
+use map::HeatMap;
+use memory::ResultMemory;
+use nodes::{WithNodes, with_nodes};
+use report::StencilReport;
+use shotline_accelerate::Node;
+use shotline_accelerate::command::Values;
+use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Verification};
+use shotline_compute::stencil::{Real, Weights};
+use shotline_verbs::cm::Endpoint;
+use source::Source;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// Runs the stencil.
+pub fn run(args: &Args) -> Result {
+    args.check()?;
+    let stop = signals::stop_flag()?;
+    let source = match args.matrix() {
+        MatrixArgument::Generated(shape) => Source::generated(shape, args.values, args.seed),
+        MatrixArgument::File(path) => Source::open(&path)?,
+    };
+    match source.values {
+        Values::F32 => run_with::<f32>(args, &source, &stop),
+        Values::F64 => run_with::<f64>(args, &source, &stop),
+    }
+}
+
+/// Runs the stencil on values of type `F`.
+fn run_with<F: Real>(args: &Args, source: &Source, stop: &AtomicBool) -> Result {
+    let (shape, values) = (source.shape, source.values);
+    let weights = Weights::heat(args.alpha);
+    let matrix = Matrix { rows: shape.rows, columns: shape.columns, values, boundary: args.boundary, weights };
+    let memory = ResultMemory::create::<F>(args, source, &matrix, stop)?;
+    let run = Run::<F> { args, source, matrix, memory, stop, _values: std::marker::PhantomData };
+    with_nodes(args, run)
+}
+
+/// A run whose matrix is in memory.
+struct Run<'a, F> {
+    args: &'a Args,
+    source: &'a Source,
+    matrix: Matrix,
+    memory: ResultMemory,
+    stop: &'a AtomicBool,
+    _values: std::marker::PhantomData<F>,
+}
+
+impl<F: Real> WithNodes for Run<'_, F> {
+    fn with<P: Endpoint>(self, mut nodes: Vec<Node<P>>) -> Result {
+        let Self { args, matrix, .. } = self;
+        let smallest = nodes.iter().map(Node::memory_bytes).min().unwrap_or(0);
+        let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
+        let round_steps = args.round_steps().min(max_steps);
+        let plan = Plan::new(matrix, round_steps, smallest, args.buffers, args.tile_rows, nodes.len() as u64)?;
+        let options = Options { steps: args.steps(), residual: true, timeout: args.timeout, stop: self.stop };
+        let bar = Progress::new("tiles");
+        let observe = |progress: stencil::Progress| bar.update(progress.tiles, progress.tiles_in_all);
+        let report = stencil::run(&plan, &mut nodes, (&self.memory.region, self.memory.offset), &options, observe)?;
+        drop(bar);
+        nodes.into_iter().try_for_each(Node::end)?;
+        self.finish(&plan, report)
+    }
+}
+
+impl<F: Real> Run<'_, F> {
+    /// Verifies, saves and reports the result.
+    fn finish(self, plan: &Plan, report: stencil::Report) -> Result {
+        let Self { args, source, matrix, memory, stop, .. } = self;
+        let values_verified = match args.verify() {
+            None => None,
+            Some(extent) => {
+                let (steps, result, offset) = (args.steps(), &*memory.region, memory.offset);
+                let verification = Verification { before: source, matrix, steps, result, offset, stop };
+                let bar = Mutex::new(Progress::new("values verified"));
+                Some(verification.run(extent, &|done, all| bar.lock().iter().for_each(|bar| bar.update(done, all)))?)
+            }
+        };
+        let letters = self::draw::<F>(args, source, &memory)?;
+        let out = memory.publish()?;
+        let seconds = report.elapsed.as_secs_f64();
+        let moved: u64 = report.nodes.iter().map(|node| node.bytes_out + node.bytes_back).sum();
+        let report = StencilReport {
+            rows: matrix.rows,
+            columns: matrix.columns,
+            bytes: matrix.rows * matrix.row_bytes(),
+            values: if matrix.values == Values::F32 { "f32" } else { "f64" },
+            boundary: boundary_name(matrix.boundary),
+            steps: args.steps(),
+            round_steps: plan.round_steps,
+            tile_rows: plan.tile_rows,
+            tiles: plan.tiles(),
+            transport: args.transport.to_string(),
+            seconds,
+            updates_per_s: (matrix.rows * matrix.columns) as f64 * args.steps() as f64 / seconds.max(1e-9),
+            bytes_per_s: moved as f64 / seconds.max(1e-9),
+            nodes: report.nodes.into_iter().map(Into::into).collect(),
+            max_change: report.max_change,
+            l2_change: report.l2_change,
+            values_verified,
+            out,
+            map: args.map.clone(),
+            letters,
+        };
+        print_report(args.json, &report)
+    }
+}
+
+/// Draws the maps. Returns the one in letters.
+fn draw<F: Real>(args: &Args, source: &Source, memory: &ResultMemory) -> Result<Option<String>> {
+    let in_letters = args.demo && !args.json;
+    if args.map.is_none() && !in_letters {
+        return Ok(None);
+    }
+    let mut row = vec![F::default(); source.shape.columns as usize];
+    let widen = |row: &[F], to: &mut [f64]| to.iter_mut().zip(row).for_each(|(to, value)| *to = (*value).into());
+    let after = HeatMap::new(source.shape, |number, to| {
+        memory.read_row(number, &mut row);
+        widen(&row, to);
+        Ok(())
+    })?;
+    if let Some(path) = &args.map {
+        let before = HeatMap::new(source.shape, |number, to| {
+            source.read(number, 0, &mut row)?;
+            widen(&row, to);
+            Ok(())
+        })?;
+        map::draw(path, [&before, &after], args.steps())?;
+    }
+    Ok(in_letters.then(|| after.letters(after.range())))
+}

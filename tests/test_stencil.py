@@ -1,0 +1,242 @@
+"""`shotline stencil`: results against NumPy and SciPy, and nodes that fail.
+
+The definition of a step, in its order of additions, is computed here with NumPy; every bit must be the same. SciPy adds
+in another order, so it agrees to within a few units in the last place.
+"""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from memory_target import Target
+from scipy.ndimage import convolve
+
+from common import Process, run, until
+
+ALPHA = 0.2
+PAD = {"fixed": "edge", "periodic": "wrap", "insulated": "edge"}
+SCIPY_MODE = {"periodic": "wrap", "insulated": "nearest"}
+# Places after the binary point are lost by one rounding of each operation of a step: five, by half a unit each.
+ULPS_PER_STEP = 3
+
+
+def stepped(matrix, steps, boundary):
+    """Returns the matrix after so many steps, by the definition."""
+    center, side = matrix.dtype.type(1 - 4 * ALPHA), matrix.dtype.type(ALPHA)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for _ in range(steps):
+            padded = np.pad(matrix, 1, PAD[boundary])
+            vertical = padded[:-2, 1:-1] + padded[2:, 1:-1]
+            horizontal = padded[1:-1, :-2] + padded[1:-1, 2:]
+            new = center * matrix + side * (vertical + horizontal)
+            if boundary == "fixed":
+                new[[0, -1]], new[:, [0, -1]] = matrix[[0, -1]], matrix[:, [0, -1]]
+            matrix = new
+    return matrix
+
+
+def random_matrix(rows, columns, dtype, seed=1):
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(dtype)
+
+
+def stencil(folder, matrix, *arguments):
+    """Saves a matrix, computes its steps with the program, and returns the result and the report."""
+    source, out = folder / "in.npy", folder / "out.npy"
+    np.save(source, matrix)
+    report = run("stencil", source, "--out", out, "--force", "--json", "--alpha", ALPHA, *arguments).succeeded()
+    result = np.load(out)
+    assert result.dtype == matrix.dtype and result.shape == matrix.shape
+    return result, report
+
+
+@pytest.mark.parametrize("transport", ["soft", "shm", "spacefibre"])
+@pytest.mark.parametrize("boundary", PAD)
+def test_tiles_over_nodes_give_the_bits_of_the_definition(tmp_path, transport, boundary):
+    matrix = random_matrix(300, 130, "float32")
+    memory = ("--node-memory", "64K", "--round-steps", 7, "--transport", transport)
+    result, report = stencil(tmp_path, matrix, "--steps", 30, "--boundary", boundary, *memory)
+    assert report["tiles"] > 4 and len(report["nodes"]) == 2
+    assert result.tobytes() == stepped(matrix, 30, boundary).tobytes()
+    last = stepped(matrix, 29, boundary).astype("float64") - result.astype("float64")
+    assert report["max_change"] == np.abs(last).max()
+    assert report["l2_change"] == pytest.approx(np.sqrt((last**2).sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("boundary", SCIPY_MODE)
+def test_results_agree_with_scipy_within_ulps(tmp_path, dtype, boundary):
+    steps, matrix = 16, random_matrix(200, 333, dtype)
+    result, _ = stencil(tmp_path, matrix, "--steps", steps, "--boundary", boundary, "--node-memory", "512K")
+    expected = matrix
+    kernel = np.array([[0, ALPHA, 0], [ALPHA, 1 - 4 * ALPHA, ALPHA], [0, ALPHA, 0]])
+    for _ in range(steps):
+        expected = convolve(expected.astype("float64"), kernel, mode=SCIPY_MODE[boundary]).astype(dtype)
+    # A step is a mean, so no value is larger than the largest one before.
+    ulp = np.spacing(np.abs(matrix).max())
+    assert np.abs(result.astype("float64") - expected).max() <= ULPS_PER_STEP * steps * ulp
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 100), (100, 1), (3, 5), (17, 2)])
+@pytest.mark.parametrize("boundary", PAD)
+def test_matrices_smaller_than_a_halo_are_computed(tmp_path, shape, boundary):
+    matrix = random_matrix(*shape, "float64")
+    arguments = ("--steps", 20, "--round-steps", 20, "--boundary", boundary, "--nodes", 2, "--tile-rows", 2)
+    result, _ = stencil(tmp_path, matrix, *arguments, "--transport", "shm", "--node-memory", "256K")
+    assert result.tobytes() == stepped(matrix, 20, boundary).tobytes()
+
+
+def test_nan_and_infinity_spread_as_by_definition(tmp_path):
+    matrix = random_matrix(64, 64, "float32")
+    matrix[20, 30], matrix[40, 10], matrix[50, 50], matrix[5, 5] = np.nan, np.inf, -np.inf, np.finfo("float32").max
+    result, report = stencil(tmp_path, matrix, "--steps", 5, "--node-memory", "16K", "--round-steps", 3, "--verify")
+    assert np.array_equal(result, stepped(matrix, 5, "fixed"), equal_nan=True)
+    assert np.isnan(result).any() and np.isinf(result).any()
+    assert report["max_change"] is None  # JSON has no NaN
+    assert report["values_verified"] == 64 * 64
+
+
+def test_demo_runs_four_nodes_and_verifies_every_value(tmp_path):
+    picture = tmp_path / "map.png"
+    report = run("stencil", "--demo", "--steps", 64, "--map", picture, "--json").succeeded()
+    assert report["values_verified"] == 1024 * 1024
+    assert [node["tiles"] > 0 for node in report["nodes"]] == [True] * 4
+    assert sum(node["tiles"] for node in report["nodes"]) == 2 * report["tiles"]
+    assert sum(node["bytes_back"] for node in report["nodes"]) == 2 * report["bytes"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = run("stencil", "--demo", "--steps", 64)
+    assert text.code == 0 and "all values, bit by bit" in text.stdout and "@@" in text.stdout, text
+
+
+def test_places_can_be_verified_after_many_steps(tmp_path):
+    arguments = ("--steps", 100, "--boundary", "periodic", "--verify", 25, "--transport", "shm")
+    report = run("stencil", "512x512", *arguments, "--json").succeeded()
+    assert report["values_verified"] == 25
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+SLOW = "memory=emulated:write=4MB/s:read=4MB/s"
+
+
+def node(*more, memory="1M", kind="memory=heap", **options):
+    return Target("--region", f"hbm={memory},rights=rw,{kind}", "--accelerate", "hbm", *more, **options)
+
+
+def to(*nodes):
+    """Returns the arguments that select running nodes, which have the same token."""
+    addresses = [word for each in nodes for word in ("--to", each.address)]
+    return (*addresses, "--token", nodes[0].token)
+
+
+def wait_for_writes(target, transport="soft"):
+    """Waits until a run writes to a node. Over shared memory only its queue pair is visible."""
+
+    def is_written(report):
+        if transport == "shm":
+            return any(initiator["queue_pairs"] for initiator in report["initiators"])
+        return report["regions"][0]["writes"] > 0
+
+    until(lambda: any(map(is_written, target.reports())), what="the node is written to")
+
+
+def refused(*arguments, **options):
+    """Returns the error of a run that must fail."""
+    done = run("stencil", *arguments, **options)
+    assert done.code == 1 and not done.stdout, done
+    return done.stderr
+
+
+def test_running_nodes_are_used_and_stay_for_the_next_run():
+    with node("--threads", 1) as one, node("--token", one.token, memory="300K") as two:
+        for seed in (1, 2):
+            arguments = ("--seed", seed, "--steps", 20, "--verify", "--json")
+            report = run("stencil", "256x256", *arguments, *to(one, two)).succeeded()
+            assert report["values_verified"] == 1 << 16 and report["nodes"][1]["tiles"] > 0
+        one.end_report()
+        two.end_report()
+
+
+@pytest.mark.parametrize("transport", ["soft", "shm"])
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_lost_node_ends_the_run_with_its_number(tmp_path, transport, how):
+    # The first node is so slow that the run cannot end before it is lost.
+    kind = SLOW if transport == "soft" else "memory=memfd"
+    steps = 64 if transport == "soft" else 1 << 40
+    where = {"listen": str(tmp_path / "lost")} if transport == "shm" else {}
+    out = tmp_path / "out.npy"
+    with node("--transport", transport, "--every", 0.05, kind=kind, **where) as lost:
+        arguments = ("2048x2048", "--steps", steps, "--transport", transport, "--timeout", 2, "--out", out)
+        with Process("stencil", *arguments, *to(lost)) as running:
+            wait_for_writes(lost, transport)
+            lost.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            done = running.end()
+    assert done.code == 1 and "node 0: " in done.stderr, done
+    expected = ["closed the connection", "does not respond", "hangs, or is too slow"]
+    assert any(words in done.stderr for words in expected), done.stderr
+    assert list(tmp_path.glob("out*")) == []
+
+
+def test_an_interrupted_run_leaves_no_file(tmp_path):
+    out = tmp_path / "out.npy"
+    with node("--every", 0.05, kind=SLOW) as slow:
+        with Process("stencil", "1024x1024", "--out", out, *to(slow)) as running:
+            wait_for_writes(slow)
+            done = running.interrupt()
+        assert done.code == 1 and "interrupted after 0 complete rounds" in done.stderr, done
+        assert list(tmp_path.glob("out*")) == []
+        # The node is free again as soon as it has finished the command.
+        until(lambda: run("stencil", "8x8", "--steps", 1, *to(slow)).code == 0, what="the node is free")
+
+
+def test_two_initiators_do_not_share_an_accelerator():
+    with node("--every", 0.05, kind=SLOW) as slow, Process("stencil", "1024x1024", *to(slow)) as running:
+        wait_for_writes(slow)
+        error = refused("64x64", *to(slow))
+        assert "the accelerator is in use by another initiator" in error
+        assert running.popen.poll() is None
+
+
+def test_targets_that_are_no_nodes_are_refused():
+    with Target("--region", "hbm=1M,rights=rw", "--messages") as target:
+        assert "it has no region accelerator (start it with --accelerate)" in refused("64x64", *to(target))
+    with Target("--region", "hbm=1M,rights=rw") as target:
+        assert "start it with --messages" in refused("64x64", *to(target))
+    with node() as good:
+        error = refused("64x64", "--to", good.address, "--token", "0" * 32)
+        assert good.address in error and "token" in error
+    for region, words in [
+        ("hbm=1M", "use rights=rw"),
+        ("other=1M,rights=rw", "with the name of a --region, found hbm"),
+    ]:
+        done = run("target", "--region", region, "--accelerate", "hbm", "--listen", "127.0.0.1:0")
+        assert done.code == 1 and words in done.stderr, done
+
+
+def test_tiles_that_do_not_fit_are_refused_with_the_sizes():
+    small = ("--node-memory", "64K", "--transport", "shm")
+    error = refused("1000x1000", *small)
+    assert (
+        "a tile of one row with halos of 16 rows takes 132264 bytes, a node has 32768 bytes for each of its 2" in error
+    )
+    assert "fewer steps in a round" in error
+    assert "takes" in refused("1000x1000", *small, "--round-steps", 1, "--tile-rows", 500)
+
+
+def test_files_that_are_no_matrix_are_refused(tmp_path):
+    path, out = tmp_path / "in.npy", tmp_path / "out.npy"
+    np.save(path, np.zeros((4, 4), "int32"))
+    assert "expected float32 or float64" in refused(path)
+    np.save(path, np.asfortranarray(random_matrix(4, 5, "float32")))
+    assert "C order" in refused(path)
+    np.save(path, random_matrix(4, 5, "float32"))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "expected 80 bytes of numbers after its header, which has 79" in refused(path)
+    path.write_bytes(b"\x93NUMP")
+    assert "in.npy" in refused(path)
+    out.touch()
+    assert "exists: choose another name, or use --force" in refused("8x8", "--out", out)
+    assert "no-folder" in refused("8x8", "--out", tmp_path / "no-folder" / "out.npy")
+    assert "too large" in refused("9999999999x9999999999")
+    assert json.loads(run("stencil", "8x8", "--out", out, "--force", "--json").stdout)["out"] == str(out)
+    assert np.load(out).shape == (8, 8)
