@@ -32,7 +32,8 @@ pub unsafe trait DeviceMemory: Send + Sync {
     /// # Safety
     /// `offset + len` is at most [`Self::len`], and `from` is valid for reads of `len` bytes.
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize);
-    /// Returns the first failure of the device: `None` as long as all copies have succeeded.
+    /// Returns the first failure of the device: `None` as long as all copies have succeeded. May also check whether the
+    /// device is still present, which a copy that needs no answer does not show.
     fn failure(&self) -> Option<MemoryError> {
         None
     }

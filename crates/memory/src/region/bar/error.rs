@@ -76,8 +76,8 @@ pub enum BarError {
     Disabled(PciAddress),
     /// The device does not answer.
     #[error(
-        "{0} does not answer (its vendor id reads as 0xffff): it is lost, in reset, or without power; check it with \
-         lspci -s {0}, and reset or rescan it"
+        "{0} does not answer (its vendor id reads as 0xffff, or not at all): it is lost, removed, in reset, or without \
+         power; check it with lspci -s {0}, and reset or rescan it"
     )]
     Lost(PciAddress),
     /// The device is bound to vfio-pci, and a request of VFIO failed.

@@ -15,8 +15,14 @@ pub use spec::{BarSpec, PciAddress};
 use super::description::RegionDescription;
 use super::map::round_up;
 use super::{DeviceMemory, MemoryError, Pages, Region};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use sysfs::{Bar, Roots};
+
+/// Minimum time between two checks of the configuration space that [`Region::failure`] makes: a read of it takes longer
+/// than one of memory.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Registry entry of this region kind.
 pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
@@ -37,19 +43,34 @@ impl Region {
     /// they reach the device, and precede all later reads of the BAR.
     ///
     /// A read of ones only, which is what a device returns that is lost, is followed by a check of the device's
-    /// configuration space, whose result is [`Region::failure`].
+    /// configuration space, whose result is [`Region::failure`]. So is, ten times a second, a call of that method: words
+    /// that are only written show no loss.
     ///
     /// # Errors
     /// If `len` is 0 or exceeds the BAR, there is no such memory BAR, it may not be mapped, or the device does not
     /// answer or has its memory space disabled.
     pub fn bar(spec: &BarSpec, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
-        Self::bar_in(&Roots::default(), spec, len, writable)
+        Self::bar_in(&Roots::default(), spec, len, writable, CHECK_INTERVAL)
     }
 
-    fn bar_in(roots: &Roots, spec: &BarSpec, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
+    fn bar_in(
+        roots: &Roots,
+        spec: &BarSpec,
+        len: usize,
+        writable: bool,
+        check_interval: Duration,
+    ) -> Result<Arc<Self>, MemoryError> {
         let len = round_up(len, 8)?;
-        let bar = sysfs::open(roots, spec, len, writable)?;
-        let memory = BarMemory { bar, len, access: spec.access, writing: Mutex::new(()), failure: OnceLock::new() };
+        let memory = BarMemory {
+            bar: sysfs::open(roots, spec, len, writable)?,
+            len,
+            access: spec.access,
+            writing: Mutex::new(()),
+            failure: OnceLock::new(),
+            opened: Instant::now(),
+            next_check_us: AtomicU64::new(check_interval.as_micros() as u64),
+            check_interval,
+        };
         Ok(Self::device_with(Arc::new(memory), writable))
     }
 }
@@ -63,13 +84,17 @@ struct BarMemory {
     /// Held while words are read, changed and written, so that no thread undoes what another one writes.
     writing: Mutex<()>,
     failure: OnceLock<BarError>,
+    opened: Instant,
+    /// Time since `opened` at which `failure` checks the device again.
+    next_check_us: AtomicU64,
+    check_interval: Duration,
 }
 
 impl BarMemory {
     fn address(&self, offset: usize) -> *mut u8 {
         self.bar.mapping.address(self.bar.offset + offset)
     }
-    /// Checks whether ones that were read are data.
+    /// Checks whether the device answers, so that ones that were read are data.
     #[cold]
     fn check(&self) {
         if let Err(error) = self.bar.config.check() {
@@ -102,6 +127,11 @@ unsafe impl DeviceMemory for BarMemory {
         }
     }
     fn failure(&self) -> Option<MemoryError> {
+        let now = self.opened.elapsed();
+        if now.as_micros() as u64 >= self.next_check_us.load(Ordering::Relaxed) {
+            self.next_check_us.store((now + self.check_interval).as_micros() as u64, Ordering::Relaxed);
+            self.check();
+        }
         self.failure.get().cloned().map(MemoryError::Bar)
     }
 }

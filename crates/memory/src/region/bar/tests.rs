@@ -46,7 +46,8 @@ impl Machine {
         Roots { sys: self.folder.path().into(), dev: self.folder.path().into() }
     }
     fn open(&self, spec: &BarSpec, len: usize, writable: bool) -> Result<Arc<Region>, MemoryError> {
-        Region::bar_in(&self.roots(), spec, len, writable)
+        // A check between copies would find a failure before the copy that is tested.
+        Region::bar_in(&self.roots(), spec, len, writable, Duration::from_secs(3600))
     }
     fn error(&self, bar: u8, len: usize) -> String {
         self.open(&spec(bar), len, true).unwrap_err().to_string()
@@ -180,6 +181,22 @@ fn partial_write_to_a_lost_device_is_detected() {
     machine.set("config", 4, &[0]);
     region.write(9, b"x");
     assert!(region.failure().unwrap().to_string().contains("disabled"));
+}
+
+#[test]
+fn device_that_is_only_written_is_checked_too() {
+    let removed: fn(&Machine) = |machine| machine.write("config", b"");
+    let disabled: fn(&Machine) = |machine| machine.set("config", 4, &[0x04]);
+    for (lose, words) in [(removed, "does not answer"), (disabled, "disabled")] {
+        let machine = Machine::new();
+        let region = Region::bar_in(&machine.roots(), &spec(0), 4096, true, Duration::ZERO).unwrap();
+        region.write(0, &[1; 64]);
+        assert!(region.failure().is_none());
+        lose(&machine);
+        region.write(0, &[2; 64]);
+        let failure = region.failure().unwrap().to_string();
+        assert!(failure.contains(words), "{failure}");
+    }
 }
 
 #[test]
