@@ -32,6 +32,8 @@ GRACE = 60  # additional seconds for the guest to report the end of a command
 BOOT_LIMIT = 180  # seconds; booting takes about ten seconds on an idle machine
 DRIVER = HERE.parent / "target" / "dpdk" / "librte_net_shotline.so"
 WINDOW = 4 << 20  # bytes of the window of a simulated packet card (dpdk/window.h)
+BAR_SLOT = 16  # PCI device number of the file `bar`, after those that QEMU assigns
+BAR = f"0000:00:{BAR_SLOT:02x}.0/2"
 QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
@@ -107,6 +109,20 @@ class Drive:
         return [*words, "-device", f"nvme,drive={name},serial={self.serial},mdts={self.mdts},{block}"]
 
 
+def shared_file(name, file, bytes):
+    """Returns the arguments of QEMU that make a file of this machine a memory of the guest's machine."""
+    return ["-object", f"memory-backend-file,share=on,id={name},size={bytes},mem-path={file}"]
+
+
+def ivshmem(name, file, slot=None):
+    """Returns the arguments of QEMU for a PCI device whose BAR 2 is a file."""
+    bytes = file.stat().st_size if file.exists() else 0
+    if bytes == 0 or bytes & (bytes - 1):
+        raise GuestError(f"{file} has {bytes} bytes, expected a power of 2, as the length of a BAR is")
+    at = f",addr={slot:#x}" if slot else ""
+    return [*shared_file(name, file, bytes), "-device", f"ivshmem-plain,memdev={name}{at}"]
+
+
 @dataclass
 class Card:
     """An ivshmem device whose BAR 2 is the window of a simulated packet card, with the guest's memory in a file for it.
@@ -144,16 +160,10 @@ class Card:
 
     def words(self, memory):
         """Returns the arguments of QEMU's command line."""
-        shared = "memory-backend-file,share=on"
         return [
-            *(
-                "-object",
-                f"{shared},id=memory,size={memory}M,mem-path={self.memory}",
-                "-machine",
-                "memory-backend=memory",
-            ),
-            *("-object", f"{shared},id=window,size={WINDOW},mem-path={self.window}"),
-            *("-device", "ivshmem-plain,memdev=window"),
+            *shared_file("memory", self.memory, memory << 20),
+            *("-machine", "memory-backend=memory"),
+            *ivshmem("window", self.window),
         ]
 
 
@@ -161,10 +171,11 @@ class Guest:
     """A running guest, which with `wait=False` may still be booting until `booted` returns.
 
     The end of the `with` block kills it and removes `share`, the folder of its /share. `limit` is the default time
-    limit of a command in seconds.
+    limit of a command in seconds. `bar` is a file that is the memory of a PCI device without a driver, behind the BAR
+    named `BAR`.
     """
 
-    def __init__(self, programs=(), memory=1024, drives=(), card=None, limit=LIMIT, wait=True):
+    def __init__(self, programs=(), memory=1024, drives=(), card=None, bar=None, limit=LIMIT, wait=True):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
             raise Missing(f"{', '.join(missing)}: {INSTALL}")
         kernel, initrd = image()
@@ -178,7 +189,7 @@ class Guest:
         self.jobs, self.ended, self.unread, self.limit = 0, set(), b"", limit
         self.process = self.port = None
         try:
-            self.start(kernel, initrd, memory, drives, card)
+            self.start(kernel, initrd, memory, drives, card, bar)
             if wait:
                 self.booted()
         except BaseException:
@@ -206,7 +217,7 @@ class Guest:
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
 
-    def start(self, kernel, initrd, memory, drives, card):
+    def start(self, kernel, initrd, memory, drives, card, bar):
         addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_2, GUEST_3)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
         # The guest calibrates its TSC at boot, which fails on a busy host: its clock then ran some thirty times too
@@ -232,6 +243,8 @@ class Guest:
         if card:
             card.create(memory)
             qemu += card.words(memory)
+        if bar:
+            qemu += ivshmem("bar", bar, BAR_SLOT)
         cable = [
             "ip link set lo up",
             "ip tuntap add cable mode tap",

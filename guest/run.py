@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from image import Missing
-from machine import GUEST, HOST, LIMIT, Card, Guest, GuestError
+from machine import BAR, GUEST, HOST, LIMIT, Card, Guest, GuestError
 
 EXAMPLES = f"""\
 The guest has Soft-RoCE (rxe0 at {GUEST}), the programs of rdma-core and perftest, an address {HOST} to reach this
@@ -48,6 +48,12 @@ def main():
         type=Path,
         help="add a packet card, which is simulated with this folder's files window and memory, and DPDK",
     )
+    parser.add_argument(
+        "--bar",
+        metavar="FILE",
+        type=Path,
+        help=f"add a PCI device with this file as its memory, behind the BAR {BAR}",
+    )
     parser.add_argument("--limit", type=int, default=LIMIT, help="time limit of the command in seconds (%(default)s)")
     parser.add_argument("--memory", type=int, default=1024, help="memory of the guest in MiB (%(default)s)")
     arguments = parser.parse_args()
@@ -57,7 +63,7 @@ def main():
         parser.error("expected a command or --script")
     try:
         card = Card(arguments.card) if arguments.card else None
-        with Guest(arguments.put, memory=arguments.memory, card=card) as guest:
+        with Guest(arguments.put, memory=arguments.memory, card=card, bar=arguments.bar) as guest:
             host = subprocess.Popen(guest.on_host("sh", "-c", f"exec {arguments.host}")) if arguments.host else None
             try:
                 return guest.run(command, arguments.limit, print_output).code

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import recordings
 from faultfs import FaultDrive, skip_if_impossible
-from guest_setup import booting, drives, guest  # noqa: F401
+from guest_setup import bar, booting, drives, guest  # noqa: F401
 from requirements import NETWORK_TOOLS, need_root
 from xdist.scheduler import LoadScopeScheduling
 

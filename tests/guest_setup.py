@@ -1,4 +1,4 @@
-"""The guest of all tests against Linux's own RDMA stack and NVMe driver: booted once, with every program and drive.
+"""The guest of all tests against Linux's own RDMA stack, NVMe driver and PCI bus, booted once with all programs and drives.
 
 It boots while tests run that need no guest. All tests share it and see the changes of earlier ones.
 """
@@ -22,6 +22,7 @@ MIB = 1 << 20
 SECTOR = 512
 PARTITION = range(8 * MIB, 72 * MIB)  # of the drive PARTED
 SLOW = 500_000  # bytes/s
+BAR_BYTES = 4 * MIB
 # Writes to one sector always fail, to another one once.
 FAULTS = """
 [inject-error]
@@ -86,12 +87,21 @@ def drives(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def booting(tmp_path_factory, drives):
+def bar(tmp_path_factory):
+    """The file that is the memory of the guest's PCI device without a driver."""
+    file = tmp_path_factory.mktemp("bar") / "bar"
+    with open(file, "wb") as opened:
+        opened.truncate(BAR_BYTES)
+    return file
+
+
+@pytest.fixture(scope="session")
+def booting(tmp_path_factory, drives, bar):
     """The guest while it boots, or the error if none can be started."""
     programs = [Path(PROGRAM), *([CONFORMANCE] if CONFORMANCE.exists() else [])]
     try:
         programs = stripped(programs, tmp_path_factory.mktemp("programs"))
-        guest = Guest(programs, drives=drives.values(), limit=WAIT_TIMEOUT_S, wait=False)
+        guest = Guest(programs, drives=drives.values(), bar=bar, limit=WAIT_TIMEOUT_S, wait=False)
     except (Missing, GuestError) as error:
         yield error
         return
@@ -107,7 +117,7 @@ def guest(booting):
             raise booting
         booting.booted()
     except (Missing, GuestError) as error:
-        pytest.skip(f"NOT TESTED against Linux's RDMA stack and NVMe driver: {error}")
+        pytest.skip(f"NOT TESTED against Linux's RDMA stack, NVMe driver and PCI bus: {error}")
     booting.since = clocks(booting)
     listing = booting.run("for c in /sys/class/nvme/*; do echo $(cat $c/serial) ${c##*/nvme}; done").succeeded()
     booting.numbers = dict(line.split() for line in listing.splitlines())

@@ -20,11 +20,18 @@ def split(address):
     return host.strip("[]"), int(port)
 
 
+def family_of(host):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 class Control:
     """A control connection: JSON objects, each preceded by its length."""
 
-    def __init__(self, address):
-        self.socket = socket.create_connection(split(address), timeout=WAIT_TIMEOUT_S)
+    def __init__(self, address, make_socket=socket.socket):
+        host, port = split(address)
+        self.socket = make_socket(family_of(host), socket.SOCK_STREAM)
+        self.socket.settimeout(WAIT_TIMEOUT_S)
+        self.socket.connect((host, port))
 
     def __enter__(self):
         return self
@@ -72,18 +79,18 @@ def icrc(source, destination, datagram):
 
 
 class Initiator:
-    """A queue pair of an independent implementation, on loopback."""
+    """A queue pair of an independent implementation, on loopback unless it has a `host`, its own address."""
 
-    def __init__(self, target):
+    def __init__(self, target, host=None, make_socket=socket.socket):
         self.to = split(target.memory)
-        self.host = self.to[0]
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.host = host or self.to[0]
+        family = family_of(self.host)
+        self.socket = make_socket(family, socket.SOCK_DGRAM)
         self.socket.bind((self.host, 0))
         self.socket.settimeout(WAIT_TIMEOUT_S)
         self.port = self.socket.getsockname()[1]
         self.qp, self.psn = secrets.randbelow(1 << 24), secrets.randbelow(1 << 24)
-        self.control = Control(target.address)
+        self.control = Control(target.address, make_socket)
         assert self.control.hello(target.token)["type"] == "welcome"
         self.accept = self.control.request(
             type="connect",
@@ -108,10 +115,11 @@ class Initiator:
     def packet(self, opcode, rest, psn=None, qp=None, crc=None, source=None):
         psn = self.psn if psn is None else psn % (1 << 24)
         qp = self.accept["qp"] if qp is None else qp
-        body = struct.pack(">BBHII", opcode, 0, 0xFFFF, qp, 1 << 31 | psn) + rest
+        padding = -len(rest) % 4
+        body = struct.pack(">BBHII", opcode, padding << 4, 0xFFFF, qp, 1 << 31 | psn) + rest + bytes(padding)
         host, port = source.getsockname()[:2] if source else (self.host, self.port)
         udp = struct.pack(">HHHH", port, self.to[1], len(body) + 12, 0)
-        return body + (crc or icrc(host, self.host, udp + body + bytes(4)))
+        return body + (crc or icrc(host, self.to[0], udp + body + bytes(4)))
 
     def send(self, *arguments, source=None, **options):
         (source or self.socket).sendto(self.packet(*arguments, source=source, **options), self.to)
@@ -123,7 +131,7 @@ class Initiator:
         assert destination == self.qp
         if ":" in self.host:  # over IPv4 the identification cannot be seen
             udp = struct.pack(">HHHH", self.to[1], self.port, len(data) + 8, 0)
-            assert data[-4:] == icrc(self.host, self.host, udp + data), "an ICRC of other bytes"
+            assert data[-4:] == icrc(self.to[0], self.host, udp + data), "an ICRC of other bytes"
         return opcode, psn, data[12:-4]
 
     def received_nothing(self):
@@ -145,25 +153,27 @@ class Initiator:
         assert (opcode, psn, rest[0] >> 5) == (ACK, self.psn, 0), (opcode, psn, rest)
         self.psn = (self.psn + 1) % (1 << 24)
 
-    def read(self, name, offset, count):
+    def send_read(self, name, offset, count):
         key = self.keys[name]
         self.send(READ_REQUEST, struct.pack(">QII", key["address"] + offset, key["rkey"], count))
+
+    def read(self, name, offset, count):
+        self.send_read(name, offset, count)
         opcode, psn, rest = self.answer()
         assert (opcode, psn) == (READ_ONLY, self.psn)
         self.psn = (self.psn + 1) % (1 << 24)
         return rest[4 : 4 + count]
 
-    def read_long(self, name, count):
-        """Reads `count` bytes from the beginning, in as many packets as it takes."""
-        key = self.keys[name]
-        self.send(READ_REQUEST, struct.pack(">QII", key["address"], key["rkey"], count))
+    def read_long(self, name, count, offset=0):
+        """Reads `count` bytes in as many packets as it takes."""
+        self.send_read(name, offset, count)
         data = b""
         while len(data) < count:
             opcode, psn, rest = self.answer()
             assert psn == self.psn, "an answer is missing"
             self.psn = (self.psn + 1) % (1 << 24)
             data += rest if opcode == READ_MIDDLE else rest[4:]  # the others begin with an acknowledgement
-        return data
+        return data[:count]
 
     def refused(self):
         return self.control.request(type="statistics")["refused"]
