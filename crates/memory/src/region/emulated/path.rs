@@ -80,6 +80,9 @@ struct Link {
 /// A transfer whose bytes have their place in the virtual time of a direction.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
+    requested_at: u128,
+    /// Time for which it occupies the direction.
+    occupied: u128,
     ends_at: u128,
     /// The direction was idle.
     is_first: bool,
@@ -97,8 +100,7 @@ impl Link {
         let continued = within(MAX_GAP) || self.credit > 0;
         let earliest = if continued { now.saturating_sub(self.credit + MAX_GAP) } else { now + latency };
         self.free_at = self.free_at.max(earliest) + occupied;
-        self.credit = self.credit.min(now.saturating_sub(self.free_at));
-        Transfer { ends_at: self.free_at, is_first: !continued }
+        Transfer { requested_at: now, occupied, ends_at: self.free_at, is_first: !continued }
     }
 }
 
@@ -178,7 +180,8 @@ impl EmulatedPath {
         copied
     }
 
-    fn wait(&self, one_way: &OneWay, Transfer { ends_at, is_first }: Transfer) {
+    fn wait(&self, one_way: &OneWay, transfer: Transfer) {
+        let Transfer { requested_at, occupied, ends_at, is_first } = transfer;
         let before = self.clock.now();
         let early = ends_at.saturating_sub(u128::from(before) * PS_PER_NS);
         let wait_until = match is_first {
@@ -187,8 +190,16 @@ impl EmulatedPath {
             true | false => None,
         };
         let Some(until) = wait_until else {
-            let now = Some(u128::from(before) * PS_PER_NS);
-            return one_way.lock(|link| link.returned_at = link.returned_at.max(now));
+            let now = u128::from(before) * PS_PER_NS;
+            return one_way.lock(|link| {
+                link.returned_at = link.returned_at.max(Some(now));
+                // What the transfer has used. The time of its copy is no pause: the path was busy with other bytes.
+                link.credit = link.credit.min(now.saturating_sub(link.free_at));
+                let copying = now.saturating_sub(requested_at);
+                if copying < occupied {
+                    link.credit_until += copying;
+                }
+            });
         };
         // The last byte has passed when the nanosecond is complete.
         self.clock.wait_until(u64::try_from(until.div_ceil(PS_PER_NS)).unwrap_or(u64::MAX), is_first);

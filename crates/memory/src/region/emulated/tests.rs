@@ -87,18 +87,22 @@ fn directions_do_not_share_their_rates() {
     assert_eq!(time(&clock, || path.delay(PathDirection::Read, 8_900)), 1_000);
 }
 
-/// Copies packets of 4 KiB, with these times in ns, and returns the rate and the number of waits per packet. Every
+/// Copies many packets, with these times in ns, and returns the rate and the number of waits per packet. Every
 /// hundredth packet is delayed in addition.
 fn packets(gap: u64, copy: u64, excess: u64, delay: u64) -> (f64, f64) {
+    copies(4096, gap, copy, excess, delay)
+}
+
+fn copies(len: usize, gap: u64, copy: u64, excess: u64, delay: u64) -> (f64, f64) {
     const PACKETS: u64 = 200_000;
     let (path, clock) = path(PathModel { latency_ns: 5_000, ..PathModel::PATH2 }, excess);
     let all = time(&clock, || {
         for packet in 0..PACKETS {
-            path.transfer(PathDirection::Write, 4096, || clock.pass(copy));
+            path.transfer(PathDirection::Write, len, || clock.pass(copy));
             clock.pass(if packet % 100 == 0 { gap + delay } else { gap });
         }
     });
-    ((PACKETS * 4096) as f64 * 1e9 / all as f64, clock.waits.load(Relaxed) as f64 / PACKETS as f64)
+    (PACKETS as f64 * len as f64 * 1e9 / all as f64, clock.waits.load(Relaxed) as f64 / PACKETS as f64)
 }
 
 #[test]
@@ -107,6 +111,15 @@ fn many_small_copies_have_the_rate_of_the_path() {
         let (rate, waits) = packets(200, 300, excess, delay);
         assert!((rate / 4.8e9 - 1.0).abs() < 0.01, "{excess} ns in excess, {delay} ns of delay: {rate} B/s");
         assert!(waits < 0.05, "{excess} ns in excess, {delay} ns of delay: {waits} waits per packet");
+    }
+}
+
+#[test]
+fn many_long_copies_have_the_rate_of_the_path() {
+    // The path needs 100 us for each.
+    for (copy, excess) in [(40_000, 0), (40_000, 60_000), (40_000, 200_000), (40_000, 2 * MS), (90_000, 200_000)] {
+        let (rate, _) = copies(480_000, 200, copy, excess, 0);
+        assert!((rate / 4.8e9 - 1.0).abs() < 0.01, "{copy} ns of copying, {excess} ns in excess: {rate} B/s");
     }
 }
 
