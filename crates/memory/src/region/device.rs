@@ -2,6 +2,7 @@
 
 use super::MemoryError;
 use rustix::fd::OwnedFd;
+use std::any::Any;
 use std::ptr::NonNull;
 
 /// Memory of a device: a GPU, an FPGA, or another accelerator.
@@ -44,6 +45,10 @@ pub unsafe trait DeviceMemory: Send + Sync {
     }
     /// Returns the address at which the memory is mapped into this process, if it is (a PCIe BAR, managed memory).
     fn host_address(&self) -> Option<NonNull<u8>> {
+        None
+    }
+    /// Returns itself, for code that needs to know its type. `None` if there is no such code.
+    fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }

@@ -76,12 +76,22 @@ impl RegionKind {
         format!("{} or {last}", others.join(", "))
     }
 
-    /// Returns the kind to use instead if the memory is passed to another process, which must not be able to change its
+    /// Returns the kind to use if the memory is passed to another process, which must not be able to change its
     /// length. `None` if there is no such kind.
     pub fn shareable_kind(&self) -> Option<Self> {
         match self {
             Self::Heap | Self::Memfd => Some(Self::Memfd),
-            Self::Huge | Self::File(_) | Self::Emulated(_) | Self::Bar(_) | Self::Dmabuf(_) | Self::Cuda(_) => None,
+            // The other process maps the bytes, and emulates the path itself.
+            Self::Emulated(model) => Some(Self::Emulated(*model)),
+            Self::Huge | Self::File(_) | Self::Bar(_) | Self::Dmabuf(_) | Self::Cuda(_) => None,
+        }
+    }
+
+    /// Returns `true` if its regions have atomic operations, as memory that is mapped into this process has.
+    pub const fn has_atomics(&self) -> bool {
+        match self {
+            Self::Heap | Self::Huge | Self::Memfd | Self::File(_) => true,
+            Self::Emulated(_) | Self::Bar(_) | Self::Dmabuf(_) | Self::Cuda(_) => false,
         }
     }
 
@@ -203,8 +213,8 @@ mod tests {
     #[test]
     fn table_has_the_kind_to_pass_to_another_process() {
         let mapped = RegionKind::rows().map(|[_, _, mapped, _]| mapped);
-        assert_eq!(mapped[..4], ["as memfd", "no", "yes", "no"]);
-        assert!(mapped[4..].iter().all(|mapped| mapped == "no"));
+        assert_eq!(mapped[..5], ["as memfd", "no", "yes", "no", "yes"]);
+        assert!(mapped[5..].iter().all(|mapped| mapped == "no"));
     }
 
     #[test]

@@ -25,11 +25,11 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn registrations(s: &mut Harness<'_>) -> Result<(), Failure> {
-    let a = s.side(0, 4096)?;
+    let (a, all) = (s.side(0, 4096)?, s.fixture.access());
     let len = a.region.len() as u64;
     let mut register =
         |offset, len, access, addressing| s.end(0).reg_mr(a.pd, &a.region, offset, len, access, addressing);
-    let (all, zero) = (Access::ALL, Addressing::ZeroBased);
+    let zero = Addressing::ZeroBased;
     let refused =
         |result: Result<_, VerbsError>| matches!(result, Err(VerbsError::Register(_) | VerbsError::Unsupported(_)));
     ensure!(refused(register(0, len + 1, all, zero)), "a byte after the end of the region was registered");
@@ -183,7 +183,7 @@ fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let qa = created?;
     s.bring_up(0, qa, (s.ends[1].address, 77), QpOptions::new(QpType::Rc))?;
     let region = s.fixture.region((max / u64::from(element_count)) as usize)?;
-    let (all, zero) = (Access::ALL, Addressing::ZeroBased);
+    let (all, zero) = (s.fixture.access(), Addressing::ZeroBased);
     let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(failed("register memory"))?;
     let piece = Element { address: mr.address, len: (max / u64::from(element_count)) as u32, lkey: mr.lkey };
     let mut elements = vec![piece; element_count as usize];

@@ -39,6 +39,11 @@ pub trait Fixture {
     fn region(&self, bytes: usize) -> Result<Arc<Region>, Failure> {
         Region::host(bytes).map_err(|error| error.to_string())
     }
+    /// Returns the access rights of registrations: all that the memory can have. Without
+    /// [`Access::REMOTE_ATOMIC`], the capabilities must have no atomic operations.
+    fn access(&self) -> Access {
+        Access::ALL
+    }
     /// Returns the number of bytes that an unreliable queue pair may have in flight without loss.
     fn unreliable_bytes(&self) -> usize {
         64 << 10
@@ -153,9 +158,9 @@ impl<'a> Harness<'a> {
         &mut *self.ends[end].provider
     }
 
-    /// Creates a domain, `bytes` of memory with all access rights, and a completion queue.
+    /// Creates a domain, `bytes` of memory with all access rights of the fixture, and a completion queue.
     pub fn side(&mut self, end: usize, bytes: usize) -> Result<Side, Failure> {
-        self.side_with(end, bytes, Access::ALL)
+        self.side_with(end, bytes, self.fixture.access())
     }
 
     /// Like [`Self::side`], with these access rights.

@@ -183,7 +183,7 @@ fn invalidate(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let extra = s.side(1, 4096)?;
     // The key must be of the queue pair's domain.
-    let all = (shotline_memory::Access::ALL, shotline_memory::Addressing::ZeroBased);
+    let all = (s.fixture.access(), shotline_memory::Addressing::ZeroBased);
     let mr = s.end(1).reg_mr(b.pd, &extra.region, 0, 4096, all.0, all.1).map_err(failed("register memory"))?;
     let into = [b.element(0, 64)];
     s.receive(1, qb, 1, &into)?;

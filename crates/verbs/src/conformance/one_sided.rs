@@ -4,7 +4,7 @@ use super::check::{Check, Needs};
 use super::harness::{Harness, QpOptions, Side, pattern};
 use crate::api::{CompletionKind, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
 use shotline_conformance::{Failure, ensure, ensure_eq, failed};
-use shotline_memory::{Access, Addressing};
+use shotline_memory::Addressing;
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
@@ -200,7 +200,8 @@ fn virtual_addresses(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let base = 0xFFFF_FFFF_FFFF_0000;
-    let registered = s.end(1).reg_mr(b.pd, &b.region, 0, 4096, Access::ALL, Addressing::Virtual(base));
+    let all = s.fixture.access();
+    let registered = s.end(1).reg_mr(b.pd, &b.region, 0, 4096, all, Addressing::Virtual(base));
     let mr = registered.map_err(failed("register memory"))?;
     a.fill(0, 100, 1);
     write(s, qa, &a, (0, 100), Remote { address: base + 50, rkey: mr.rkey })?;
@@ -212,7 +213,8 @@ fn virtual_addresses(s: &mut Harness<'_>) -> Result<(), Failure> {
 fn part(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = s.two_sides(4096)?;
     let [qa, _] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
-    let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, Access::ALL, Addressing::ZeroBased);
+    let all = s.fixture.access();
+    let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, all, Addressing::ZeroBased);
     let mr = registered.map_err(failed("register memory"))?;
     a.fill(0, 101, 1);
     write(s, qa, &a, (0, 100), Remote { address: mr.address, rkey: mr.rkey })?;

@@ -227,7 +227,8 @@ fn in_flight(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     a.fill(0, 1 << 20, 4);
     let extra = s.side(1, 1 << 20)?; // memory that stays registered
-    let mine = s.end(0).reg_mr(a.pd, &a.region, 0, 1 << 20, Access::ALL, shotline_memory::Addressing::ZeroBased);
+    let all = s.fixture.access();
+    let mine = s.end(0).reg_mr(a.pd, &a.region, 0, 1 << 20, all, shotline_memory::Addressing::ZeroBased);
     let mine = mine.map_err(failed("register memory"))?;
     s.receive(1, qb, 1, &[b.element(0, 1 << 20)])?;
     let from = [crate::api::Element { address: 0, len: 1 << 20, lkey: mine.lkey }];

@@ -17,7 +17,7 @@ pub(super) const MAX_KEYS: usize = 16_384;
 pub(super) const RING_BYTES: u64 = 1 << 20;
 
 /// Identifies the memory as a board, and its version.
-const MAGIC: u64 = u64::from_be_bytes(*b"shtlShm1");
+const MAGIC: u64 = u64::from_be_bytes(*b"shtlShm2");
 
 // Layout of the board: offsets and sizes in bytes. Frequently written words have a cache line each. The ring follows
 // it.

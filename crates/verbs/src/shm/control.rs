@@ -7,12 +7,14 @@
 use super::board::MAX_KEYS;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use shotline_memory::Access;
+use shotline_memory::{Access, PathModel};
 use shotline_transport::fd_passing;
 use std::collections::VecDeque;
 
 /// Length of a message in bytes.
 const MESSAGE_BYTES: usize = 128;
+/// Length of an encoded path in bytes.
+const PATH_BYTES: usize = 32;
 /// Maximum length of a name in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
 /// Maximum number of queued messages, which is more than all keys and names need.
@@ -29,6 +31,44 @@ pub(super) struct KeyOffer {
     pub(super) address: u64,
     pub(super) len: u64,
     pub(super) access: Access,
+    /// The path in front of the memory, if it is emulated memory of an accelerator.
+    pub(super) path: Option<PathOffer>,
+}
+
+/// An emulated path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PathOffer {
+    /// Its number: keys with the same number share one path.
+    pub(super) number: u32,
+    pub(super) model: PathModel,
+}
+
+impl PathOffer {
+    /// Encodes the path, if there is one. A rate of 0 is one that is not limited.
+    fn encode(path: Option<Self>) -> [u8; PATH_BYTES] {
+        let mut bytes = [0; PATH_BYTES];
+        if let Some(Self { number, model }) = path {
+            bytes[..4].copy_from_slice(&1_u32.to_le_bytes());
+            bytes[4..8].copy_from_slice(&number.to_le_bytes());
+            let values = [model.write.unwrap_or(0), model.read.unwrap_or(0), model.latency_ns];
+            bytes[8..].chunks_exact_mut(8).zip(values).for_each(|(to, value)| to.copy_from_slice(&value.to_le_bytes()));
+        }
+        bytes
+    }
+    /// Decodes it. Returns `None` if it is malformed. The model is not checked.
+    fn decode(bytes: &[u8]) -> Option<Option<Self>> {
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let rate = |at: usize| Some(Some(long(at)?).filter(|rate| *rate > 0));
+        match word(0)? {
+            0 => Some(None),
+            1 => {
+                let model = PathModel { write: rate(8)?, read: rate(16)?, latency_ns: long(24)? };
+                Some(Some(Self { number: word(4)?, model }))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A message between the endpoints.
@@ -77,7 +117,8 @@ impl From<Message> for ControlMessage {
                 .put(8, &key.rkey.to_le_bytes())
                 .put(12, &key.domain.to_le_bytes())
                 .put(16, &key.address.to_le_bytes())
-                .put(24, &key.len.to_le_bytes()),
+                .put(24, &key.len.to_le_bytes())
+                .put(32, &PathOffer::encode(key.path)),
             Message::Ended { slot, rkey } => Self::new(3, None).put(4, &slot.to_le_bytes()).put(8, &rkey.to_le_bytes()),
             Message::Named { rkey, name } => {
                 let name = &name[..name.len().min(MAX_NAME_BYTES)];
@@ -99,7 +140,8 @@ impl ControlMessage {
             2 => {
                 let access = Access::from_bits(self.bytes[1]);
                 let (slot, rkey, domain, address, len) = (word(4), word(8), word(12), long(16), long(24));
-                Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, self.fd?)
+                let path = PathOffer::decode(&self.bytes[32..32 + PATH_BYTES])?;
+                Message::Key(KeyOffer { slot, rkey, domain, address, len, access, path }, self.fd?)
             }
             3 => Message::Ended { slot: word(4), rkey: word(8) },
             4 => {

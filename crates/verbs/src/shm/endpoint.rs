@@ -5,6 +5,7 @@ use super::control::{Control, KeyOffer, Message, Received};
 use super::failed;
 use super::keys::PeerKeys;
 use super::pair::{QueuePair, kind};
+use super::path::Turn;
 use super::queues::{CompletionQueue, Entry, ReceiveQueue};
 use super::wakeups::Wakeups;
 use crate::api::{AsyncEvent, CompletionKind, Cq, Qp, QpState, Srq, Status, VerbsError};
@@ -58,6 +59,8 @@ pub struct ShmEndpoint {
     pub(super) sent_to: Vec<u32>,
     /// The peer's receive queue that the last message was counted against.
     pub(super) last_queue: u16,
+    /// Time on emulated paths that is left to the current call.
+    pub(super) turn: Turn,
     /// The current operation has already polled the socket for an unknown key.
     pub(super) rechecked: bool,
     /// Queue pairs by slot, and slots by queue pair number.
@@ -103,6 +106,7 @@ impl ShmEndpoint {
             taken: vec![0; MAX_QUEUES],
             sent_to: vec![0; MAX_QUEUES],
             last_queue: 0,
+            turn: Turn::new(),
             rechecked: false,
             pairs: Vec::new(),
             numbers: KeyMap::default(),

@@ -3,22 +3,16 @@
 use super::board::{Board, MAX_QUEUES, READY, Word};
 use super::endpoint::ShmEndpoint;
 use super::keys::PeerKey;
-use super::pair::{QueuePair, WaitReason};
+use super::pair::{Payload, QueuePair, WaitReason};
+use super::path::{copy_part, is_direct};
 use super::record::{HEADER, Header, record_len};
 use crate::api::{Operation, Remote, Status};
-use shotline_memory::{Access, AccessError, InvalidPosition, Regions, Sge};
+use shotline_memory::{Access, AccessError, InvalidPosition, PathDirection, Regions, Sge};
 
 /// Maximum payload of a record, in bytes: the reader copies it from the cache while the next one is written.
 const MAX_FRAGMENT_BYTES: u64 = 32 << 10;
 /// Minimum payload, in bytes, of a record that is published at once instead of with the doorbell.
 const MIN_EARLY_PUBLISH_BYTES: u64 = 4 << 10;
-
-/// Local data of a request.
-#[derive(Clone, Copy)]
-pub(super) enum Payload<'a> {
-    Elements(&'a [Sge]),
-    Inline(&'a [u8]),
-}
 
 /// Result of executing a request.
 pub(super) enum Outcome {
@@ -26,7 +20,7 @@ pub(super) enum Outcome {
     Done,
     /// The message with this sequence number is in the ring.
     Sent(u32),
-    /// It cannot continue now; this many bytes of its message are in the ring.
+    /// It cannot continue now; this many bytes of its message are in the ring, or have passed over a path.
     Waiting(WaitReason, u64),
     /// It failed.
     Failed(Status),
@@ -39,7 +33,8 @@ impl From<WaitReason> for Outcome {
 }
 
 impl ShmEndpoint {
-    /// Executes a request, or continues it if `progress` bytes of its message are in the ring already.
+    /// Executes a request, or continues it if `progress` bytes of its message are in the ring already, or have passed
+    /// over a path.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -64,7 +59,7 @@ impl ShmEndpoint {
                 return self.send(slot, peer, payload, len, progress, flags | Header::INVALIDATE, *rkey);
             }
             Operation::WriteImm(remote, imm) => {
-                return self.write_imm(slot, peer, *remote, payload, len, flags, *imm);
+                return self.write_imm(slot, peer, *remote, payload, (progress, len), flags, *imm);
             }
             Operation::Write(_) => Access::REMOTE_WRITE,
             Operation::Read(_) => Access::REMOTE_READ,
@@ -84,17 +79,26 @@ impl ShmEndpoint {
         let refused = match self.check_remote(peer, *remote, len, access) {
             Ok((key, offset)) => {
                 let regions = self.protection.regions();
-                match (operation, payload) {
-                    (Operation::Write(_), payload) => copy_to_peer(regions, key, offset, payload),
-                    (Operation::Read(_), Payload::Elements(elements)) => copy_from_peer(regions, key, offset, elements),
-                    (Operation::CompareSwap { compare, swap, .. }, Payload::Elements(elements)) => {
-                        let original = key.region.compare_swap(offset, *compare, *swap);
-                        scatter(regions, elements, &original.to_ne_bytes());
+                let direction = match operation {
+                    Operation::Write(_) => PathDirection::Write,
+                    Operation::Read(_) => PathDirection::Read,
+                    _ => {
+                        execute_atomic(regions, key, offset, operation, payload);
+                        return Outcome::Done;
                     }
-                    (Operation::FetchAdd { add, .. }, Payload::Elements(elements)) => {
-                        scatter(regions, elements, &key.region.fetch_add(offset, *add).to_ne_bytes());
+                };
+                if !is_direct(regions, key, payload) {
+                    let part = copy_part(regions, (key, offset), direction, payload, (progress, len), self.turn);
+                    self.turn = part.turn;
+                    let progress = progress + part.bytes;
+                    return if progress == len { Outcome::Done } else { Outcome::Waiting(WaitReason::Path, progress) };
+                }
+                match (direction, payload) {
+                    (PathDirection::Write, payload) => copy_to_peer(regions, key, offset, payload),
+                    (PathDirection::Read, Payload::Elements(elements)) => {
+                        copy_from_peer(regions, key, offset, elements);
                     }
-                    _ => {}
+                    (PathDirection::Read, Payload::Inline(_)) => {}
                 }
                 return Outcome::Done;
             }
@@ -243,6 +247,7 @@ impl ShmEndpoint {
     }
 
     /// Executes a WRITE with immediate data: copies the payload, then writes a record without payload to the ring.
+    /// `progress` bytes of the payload have passed over a path already.
     #[allow(clippy::too_many_arguments)] // fields of a record
     fn write_imm(
         &mut self,
@@ -250,23 +255,34 @@ impl ShmEndpoint {
         peer: usize,
         remote: Remote,
         payload: Payload<'_>,
-        len: u64,
+        (progress, len): (u64, u64),
         flags: u16,
         imm: u32,
     ) -> Outcome {
         let queue = match self.credit(peer) {
             Ok(queue) => queue,
+            Err(Outcome::Waiting(reason, _)) => return Outcome::Waiting(reason, progress),
             Err(outcome) => return outcome,
         };
         match self.has_space(0) {
             Ok(true) => {}
-            Ok(false) => return WaitReason::RingSpace.into(),
+            Ok(false) => return Outcome::Waiting(WaitReason::RingSpace, progress),
             Err(InvalidPosition) => return self.fail_ring(),
         }
         if len > 0 {
             let refused = match self.check_remote(peer, remote, len, Access::REMOTE_WRITE) {
                 Ok((key, offset)) => {
-                    copy_to_peer(self.protection.regions(), key, offset, payload);
+                    let regions = self.protection.regions();
+                    if is_direct(regions, key, payload) {
+                        copy_to_peer(regions, key, offset, payload);
+                    } else {
+                        let (to, write) = ((key, offset), PathDirection::Write);
+                        let part = copy_part(regions, to, write, payload, (progress, len), self.turn);
+                        self.turn = part.turn;
+                        if progress + part.bytes < len {
+                            return Outcome::Waiting(WaitReason::Path, progress + part.bytes);
+                        }
+                    }
                     None
                 }
                 Err(refused) => Some(refused),
@@ -274,7 +290,7 @@ impl ShmEndpoint {
             match refused {
                 None => {}
                 Some(AccessError::UnknownKey) if self.recheck_keys() => {
-                    let outcome = self.write_imm(slot, peer, remote, payload, len, flags, imm);
+                    let outcome = self.write_imm(slot, peer, remote, payload, (progress, len), flags, imm);
                     self.rechecked = false;
                     return outcome;
                 }
@@ -389,6 +405,18 @@ fn copy_from_peer(regions: &Regions, key: &PeerKey, mut offset: usize, elements:
         regions.get(sge.region).copy_from(sge.offset as usize, &key.region, offset, sge.len as usize);
         offset += sge.len as usize;
     }
+}
+
+/// Executes an atomic operation. Memory that is not mapped has none: its keys do not allow them.
+#[inline]
+fn execute_atomic(regions: &Regions, key: &PeerKey, offset: usize, operation: &Operation, payload: Payload<'_>) {
+    let Payload::Elements(elements) = payload else { return };
+    let original = match operation {
+        Operation::CompareSwap { compare, swap, .. } => key.region.compare_swap(offset, *compare, *swap),
+        Operation::FetchAdd { add, .. } => key.region.fetch_add(offset, *add),
+        _ => return,
+    };
+    scatter(regions, elements, &original.to_ne_bytes());
 }
 
 /// Writes an atomic operation's result, in native byte order, to its elements.

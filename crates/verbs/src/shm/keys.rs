@@ -1,14 +1,14 @@
 //! Memory keys: those of the peer, and those of this side as announced to the peer.
 
 use super::board::MAX_KEYS;
-use super::control::KeyOffer;
+use super::control::{KeyOffer, PathOffer};
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
 use crate::cm::{MemoryBudget, Reservation, SessionId};
 use rustix::fd::OwnedFd;
-use shotline_memory::{Access, AccessError, KeyMap, Pages, Region};
+use shotline_memory::{Access, AccessError, EmulatedPath, KeyMap, Pages, Region};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A remote key of the peer, with its mapped memory.
 #[derive(Debug)]
@@ -63,6 +63,11 @@ pub(super) struct PeerKeys {
     /// Free slots for keys on this side's board below `slots_used`, and the number of slots used so far.
     pub(super) free: Vec<u32>,
     pub(super) slots_used: u32,
+    /// Emulated paths of the peer and of this side, with their numbers. They end with the last key of their memory.
+    their_paths: Vec<(u32, Weak<EmulatedPath>)>,
+    own_paths: Vec<(u32, Weak<EmulatedPath>)>,
+    /// Number of the next path of this side.
+    next_path: u32,
     /// Budget that mappings of the peer's memory are charged to.
     pub(super) budget: Option<(MemoryBudget, SessionId)>,
     /// Reason for the last refusal to map memory of the peer.
@@ -79,6 +84,9 @@ impl PeerKeys {
             slot_of: KeyMap::default(),
             free: Vec::new(),
             slots_used: 0,
+            their_paths: Vec::new(),
+            own_paths: Vec::new(),
+            next_path: 0,
             budget: None,
             refusal: None,
         }
@@ -92,9 +100,42 @@ impl PeerKeys {
             .map(Some)
     }
 
+    /// Returns the announcement of a path of this side.
+    pub(super) fn offer_path(&mut self, path: &Arc<EmulatedPath>) -> PathOffer {
+        self.own_paths.retain(|(_, known)| known.strong_count() > 0);
+        let known = self.own_paths.iter().find(|(_, known)| known.as_ptr() == Arc::as_ptr(path));
+        let number = known.map_or(self.next_path, |(number, _)| *number);
+        if known.is_none() {
+            self.own_paths.push((number, Arc::downgrade(path)));
+            self.next_path = self.next_path.wrapping_add(1);
+        }
+        PathOffer { number, model: path.model() }
+    }
+
+    /// Puts a mapping behind the path that the peer has announced for it. Returns `None` if the path is invalid: a peer
+    /// could otherwise make copies take forever.
+    fn behind(&mut self, region: Arc<Region>, path: PathOffer) -> Option<Arc<Region>> {
+        let PathOffer { number, model } = path;
+        self.their_paths.retain(|(_, known)| known.strong_count() > 0);
+        let known = self.their_paths.iter().find(|(known, _)| *known == number);
+        let path = match known.and_then(|(_, known)| known.upgrade()) {
+            Some(path) if path.model() == model => path,
+            None if model.is_within_limits() => Arc::new(EmulatedPath::new(model)),
+            Some(_) | None => return None,
+        };
+        if known.is_none() {
+            self.their_paths.push((number, Arc::downgrade(&path)));
+        }
+        Some(region.behind(path))
+    }
+
     /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the budget
     /// is refused, but valid.
     pub(super) fn insert(&mut self, offer: KeyOffer, memory: OwnedFd) -> bool {
+        // Memory behind a path is copied only.
+        if offer.path.is_some() && offer.access.allows(Access::REMOTE_ATOMIC) {
+            return false;
+        }
         let Ok(region) = Region::from_fd(memory, offer.access.is_remote_change()) else { return false };
         let fits = offer.len <= region.len() as u64 && offer.address.checked_add(offer.len).is_some();
         if !fits || offer.rkey == 0 || self.theirs.contains_key(&offer.rkey) {
@@ -106,6 +147,13 @@ impl PeerKeys {
                 self.refusal = Some(refusal);
                 return true;
             }
+        };
+        let region = match offer.path {
+            None => region,
+            Some(path) => match self.behind(region, path) {
+                Some(region) => region,
+                None => return false,
+            },
         };
         let slot = offer.slot as usize;
         if self.slots.len() <= slot {
@@ -134,11 +182,24 @@ impl PeerKeys {
     }
 }
 
+/// Returns the region whose memory a peer maps: that behind the path of emulated memory.
+pub(super) fn mapped_by_peer(region: &Region) -> &Region {
+    region.emulated_memory().map_or(region, |memory| memory.region())
+}
+
 /// Checks that a registration for remote access can be enforced by the kernel.
 pub(super) fn check_shareable(region: &Region, offset: u64, len: u64, access: Access) -> Result<(), VerbsError> {
     let unsupported = |why| Err(VerbsError::Unsupported(why));
-    if region.pages() != Pages::Memfd || region.fd().is_none() {
-        return unsupported("only memory from Region::memfd can be registered for a peer's access");
+    let memory = mapped_by_peer(region);
+    if memory.pages() != Pages::Memfd || memory.fd().is_none() {
+        return unsupported(match memory.pages() {
+            Pages::Device => {
+                "a peer cannot map the memory of a device: use another provider (soft), or emulated memory of a device"
+            }
+            Pages::Huge | Pages::Transparent | Pages::Small | Pages::Memfd | Pages::File => {
+                "only memory from Region::memfd can be registered for a peer's access"
+            }
+        });
     }
     if offset != 0 || len != region.len() as u64 {
         return unsupported(

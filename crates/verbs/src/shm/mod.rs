@@ -15,6 +15,12 @@
 //! posted. A request that was posted after a SEND may have taken effect even if that SEND is refused later (it
 //! completes as flushed).
 //!
+//! Memory of an emulated accelerator can be open to a peer as well ([`EmulatedMemory`](shotline_memory::EmulatedMemory)
+//! over such a region): the announcement has the model of its path, and the peer puts its mapping behind a path of this
+//! model, so that its copies take the time of the path. All operations of an endpoint on such memory share one path;
+//! endpoints in different processes do not. A long operation continues in later calls. A peer that does not use this
+//! library can avoid the path.
+//!
 //! # Limits of revocation
 //! A mapping cannot be revoked. When a registration ends, its key is cleared on the owner's board at once, and this
 //! library refuses it in the peer from then on; a peer that does not use this library, or modifies it, keeps the memory
@@ -40,6 +46,7 @@ mod execute;
 mod keys;
 mod link;
 mod pair;
+mod path;
 mod provider;
 mod queues;
 mod receive;

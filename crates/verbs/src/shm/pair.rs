@@ -2,14 +2,14 @@
 
 use super::queues::{PinnedElements, Receive};
 use crate::api::{CompletionKind, Operation, QpConfig, QpState, Status};
-use shotline_memory::Access;
+use shotline_memory::{Access, Sge};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Progress of a request on the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not executed, or not completely; this many bytes of its message are in the ring.
+    /// Not executed, or not completely; this many bytes of its message are in the ring, or have passed over a path.
     Waiting(u64),
     /// The message with this sequence number is in the ring and not acknowledged.
     Sent(u32),
@@ -33,6 +33,13 @@ pub(super) struct Request {
     /// Its number among all posted requests: its completion frees the send queue up to it.
     pub(super) number: u32,
     pub(super) stage: Stage,
+}
+
+/// Local data of a request.
+#[derive(Clone, Copy)]
+pub(super) enum Payload<'a> {
+    Elements(&'a [Sge]),
+    Inline(&'a [u8]),
 }
 
 /// A partly received message.
@@ -92,6 +99,8 @@ pub(super) enum WaitReason {
     Receive,
     /// The peer's queue pair is not ready.
     Peer,
+    /// The rest passes over an emulated path in later calls.
+    Path,
 }
 
 impl QueuePair {

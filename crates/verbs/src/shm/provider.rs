@@ -5,6 +5,7 @@ use super::endpoint::ShmEndpoint;
 use super::failed;
 use super::keys::check_shareable;
 use super::pair::QueuePair;
+use super::path::Turn;
 use super::queues::{CompletionQueue, ReceiveQueue};
 use super::send::MAX_OPERATION_BYTES;
 use crate::api::{
@@ -375,6 +376,7 @@ impl Provider for ShmEndpoint {
     #[inline]
     fn post_send(&mut self, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         let slot = self.slot(qp).ok_or((0, PostError::NoQueue))?;
+        self.turn = Turn::new();
         let mut requests = requests.iter().enumerate();
         let posted = requests.try_for_each(|(index, wr)| self.post_one(slot, wr).map_err(|error| (index, error)));
         self.doorbell();

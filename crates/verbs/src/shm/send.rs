@@ -2,8 +2,9 @@
 
 use super::board::{Board, Word};
 use super::endpoint::ShmEndpoint;
-use super::execute::{Outcome, Payload, is_ready};
-use super::pair::{QueuePair, Request, Stage, WaitReason, kind};
+use super::execute::{Outcome, is_ready};
+use super::pair::{Payload, QueuePair, Request, Stage, WaitReason, kind};
+use super::path::Turn;
 use super::queues::{Entry, PinnedElements};
 use super::receive::refusal_status;
 use crate::api::{Data, Operation, PostError, QpState, SendWr, Status};
@@ -156,10 +157,12 @@ impl ShmEndpoint {
     /// Advances all queue pairs with incomplete requests. Returns `true` if there was progress.
     pub(super) fn advance_all(&mut self) -> bool {
         let (mut done, mut index, mut left) = (false, 0, MAX_TURN_BYTES);
+        // Index of the queue pair that comes first in the next call: the one after the queue pair that used up this one.
+        let mut first = None;
+        self.turn = Turn::new();
         while let Some(slot) = self.active.get(index).map(|slot| *slot as usize) {
             if left == 0 {
-                // The remaining queue pairs come first in the next call.
-                self.active.rotate_left(index);
+                first.get_or_insert(index);
                 break;
             }
             done |= self.advance(slot, &mut left);
@@ -172,7 +175,12 @@ impl ShmEndpoint {
                     self.active.swap_remove(index);
                 }
             }
+            if self.turn.is_over() {
+                first.get_or_insert(index);
+            }
         }
+        let first = first.unwrap_or(0).min(self.active.len());
+        self.active.rotate_left(first);
         if self.writer.publish(self.mine.tail()) {
             self.must_notify = true;
         }
@@ -247,7 +255,7 @@ impl ShmEndpoint {
     fn check_timeout(&mut self, slot: usize, reason: WaitReason) -> Option<Status> {
         let pair = self.pairs[slot].as_deref_mut()?;
         let timeout = match reason {
-            WaitReason::RingSpace => None,
+            WaitReason::RingSpace | WaitReason::Path => None,
             WaitReason::Receive if pair.rnr_retry == 7 => None,
             WaitReason::Receive => {
                 let timer = pair.peer_slot.map_or(0, |peer| Board::load(self.theirs.pair(peer, Word::RnrTimer)));

@@ -4,11 +4,13 @@ use super::board::MAX_KEYS;
 use super::control::{KeyOffer, MAX_NAME_BYTES, Message};
 use super::endpoint::ShmEndpoint;
 use super::failed;
+use super::keys::mapped_by_peer;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
 use crate::cm::{MemoryBudget, SessionId};
 use rustix::fs::SealFlags;
-use shotline_memory::{Access, Mr, Pd, Region};
+use shotline_memory::{Access, EmulatedPath, Mr, Pd, Region};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Memory of the peer, found by its published name.
@@ -27,6 +29,8 @@ pub struct PeerRegion {
 impl ShmEndpoint {
     /// Seals a region according to the peer's access rights, and announces its key to the peer.
     pub(super) fn share(&mut self, pd: Pd, region: &Region, mr: &Mr, access: Access) -> Result<(), VerbsError> {
+        let path = region.emulated_memory().map(|memory| self.keys.offer_path(memory.path()));
+        let region = mapped_by_peer(region);
         let fd = region.fd().ok_or(VerbsError::NoSuch("shared memory"))?;
         let change = access.is_remote_change();
         let other = "the region is already shared with other access rights: use another region";
@@ -49,7 +53,7 @@ impl ShmEndpoint {
         self.keys.slot_of.insert(mr.rkey, slot);
         self.mine.live(slot as usize).store(mr.rkey, Ordering::Release);
         let domain = self.domain(pd);
-        let offer = KeyOffer { slot, rkey: mr.rkey, domain, address: mr.address, len: mr.len, access };
+        let offer = KeyOffer { slot, rkey: mr.rkey, domain, address: mr.address, len: mr.len, access, path };
         self.control.send(Message::Key(offer, memory));
         Ok(())
     }
@@ -103,5 +107,12 @@ impl ShmEndpoint {
         let rkey = *self.keys.names.get(name.as_bytes())?;
         let KeyOffer { address, len, access, .. } = self.keys.theirs.get(&rkey)?.offer;
         Some(PeerRegion { rkey, address, len, access })
+    }
+
+    /// Returns the path that this side's copies of the peer's memory with this key pass over, if it is emulated memory
+    /// of an accelerator.
+    pub fn peer_path(&mut self, rkey: u32) -> Option<Arc<EmulatedPath>> {
+        self.poll_socket();
+        self.keys.theirs.get(&rkey)?.region.emulated_memory().map(|memory| Arc::clone(memory.path()))
     }
 }

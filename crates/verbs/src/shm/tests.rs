@@ -1,14 +1,14 @@
 //! Fuzzing with a malicious peer that writes arbitrary data to its board, its ring and the socket.
 
 use super::board::{MAX_KEYS, MAX_QUEUES, RING_BYTES, Word};
-use super::control::{KeyOffer, Message};
+use super::control::{KeyOffer, Message, PathOffer};
 use super::endpoint::{ShmCounters, ShmEndpoint};
 use super::record::{Header, record_len};
 use crate::api::{
     Completion, CompletionKind, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType,
     ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status,
 };
-use shotline_memory::{Access, Addressing, Mr, Region};
+use shotline_memory::{Access, Addressing, Mr, PathModel, Region};
 use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_wire::aeth::RnrTimer;
@@ -25,6 +25,15 @@ fn pick(random: &mut SplitMix64, likely: &[u32]) -> u32 {
     }
 }
 
+/// Returns no path, or one of valid and invalid models.
+fn pick_path(random: &mut SplitMix64) -> Option<PathOffer> {
+    let rate = |random: &mut SplitMix64| [None, Some(1 << 30), Some(1), Some(u64::MAX)][random.below(4) as usize];
+    let (write, read) = (rate(random), rate(random));
+    let latency_ns = [0, 100, 0, u64::MAX][random.below(4) as usize];
+    let path = PathOffer { number: pick(random, &[0, 1]), model: PathModel { write, read, latency_ns } };
+    (random.below(2) == 0).then_some(path)
+}
+
 /// The honest side. Its requests and receives use the first half of its memory; the second half must never change.
 struct Honest {
     shm: ShmEndpoint,
@@ -35,6 +44,8 @@ struct Honest {
 }
 
 const HALF: usize = 64 << 10;
+/// Access rights to memory that is not mapped into the owner's process.
+const SHARED: Access = Access::from_bits(7);
 
 fn honest(mut shm: ShmEndpoint) -> Honest {
     let pd = shm.alloc_pd().unwrap();
@@ -71,7 +82,7 @@ fn publish_fake_connection(attacker: &mut ShmEndpoint, memory: &Region, own: (u3
     attacker.mine.changes().fetch_add(1, Ordering::Release);
     attacker.mine.receives(0).store(1000, Ordering::Release);
     attacker.mine.live(0).store(7, Ordering::Release);
-    let offer = KeyOffer { slot: 0, rkey: 7, domain: 0, address: 0, len: 4096, access: Access::ALL };
+    let offer = KeyOffer { slot: 0, rkey: 7, domain: 0, address: 0, len: 4096, access: Access::ALL, path: None };
     attacker.control.send(Message::Ended { slot: 0, rkey: 7 });
     attacker.control.send(Message::Key(offer, rustix::io::dup(memory.fd().unwrap()).unwrap()));
 }
@@ -139,8 +150,8 @@ fn attack(
                 1 => rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap(),
                 _ => std::fs::File::open("/dev/null").unwrap().into(),
             };
-            let domain = pick(random, &[0]);
-            peer.control.send(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
+            let (domain, path) = (pick(random, &[0]), pick_path(random));
+            peer.control.send(Message::Key(KeyOffer { slot, rkey, domain, address, len, access, path }, fd));
         }
         _ => match random.below(5) {
             0 => peer.control.send(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
@@ -226,4 +237,39 @@ fn malicious_peer_harms_only_its_own_link() {
     let occurred = |count: u64| runs < 150 || count > 100;
     let all = successes.iter().map(|count| u64::from(*count)).chain(counters).all(occurred);
     assert!(all, "{successes:?} {counters:?}");
+}
+
+#[test]
+fn malformed_path_of_a_peer_is_refused() {
+    let model = |write, read, latency_ns| PathModel { write, read, latency_ns };
+    let (good, other) = (PathModel::PATH2, PathModel::PATH3);
+    let cases = [
+        (Access::ALL, good, "atomic operations"),
+        (SHARED, model(Some(1), None, 0), "too slow"),
+        (SHARED, model(None, Some(u64::MAX), 0), "too fast"),
+        (SHARED, model(None, None, u64::MAX), "too long a latency"),
+        (SHARED, other, "another model of a known path"),
+    ];
+    let (mut a, mut peer) = ShmEndpoint::pair().unwrap();
+    let memory = Region::memfd("theirs", 4096).unwrap();
+    let mut offer = |rkey, access, model| {
+        let path = Some(PathOffer { number: 3, model });
+        let offer = KeyOffer { slot: rkey, rkey, domain: 0, address: 0, len: 4096, access, path };
+        peer.control.send(Message::Key(offer, rustix::io::dup(memory.fd().unwrap()).unwrap()));
+        a.progress().unwrap();
+        (a.counters().malformed, a.peer_path(rkey))
+    };
+    let path = offer(1, SHARED, good).1.unwrap();
+    for (index, (access, model, why)) in cases.into_iter().enumerate() {
+        let index = index as u32;
+        let (malformed, path) = offer(2 + index, access, model);
+        assert!(malformed == u64::from(index) + 1 && path.is_none(), "{why}");
+    }
+    assert!(std::sync::Arc::ptr_eq(&offer(9, SHARED, good).1.unwrap(), &path), "the path of this number is shared");
+    // A tag that is neither 0 nor 1.
+    let mut bytes = [0; 128];
+    (bytes[0], bytes[4], bytes[8], bytes[32]) = (2, 20, 20, 2);
+    shotline_transport::fd_passing::send(peer.control.fd(), &bytes, memory.fd()).unwrap();
+    a.progress().unwrap();
+    assert_eq!((a.counters().malformed, a.peer_path(20).is_none()), (6, true));
 }

@@ -6,9 +6,10 @@
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use shotline_memory::Region;
+use shotline_memory::{Access, PathModel, Region};
 use shotline_testing::{assert_committed, or_skip};
 use shotline_transport::carrier::faulty::Faults;
+use shotline_verbs::api::Capabilities;
 use shotline_verbs::conformance::{End, Findings, Fixture, all, page, run};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
@@ -75,6 +76,28 @@ impl Fixture for Shm {
     }
     fn region(&self, bytes: usize) -> Result<Arc<Region>, String> {
         Region::memfd("conformance", bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Shared memory whose regions are emulated memory of accelerators.
+struct ShmEmulated;
+
+impl Fixture for ShmEmulated {
+    fn name(&self) -> &'static str {
+        "shm, emulated memory"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        Shm.open()
+    }
+    fn capabilities(&self, ends: &[End]) -> Capabilities {
+        Capabilities { atomics: false, ..ends[0].provider.capabilities() }
+    }
+    fn region(&self, bytes: usize) -> Result<Arc<Region>, String> {
+        let model = PathModel { latency_ns: 2_000, ..PathModel::PATH2 };
+        Region::emulated("conformance", bytes, model).map_err(|error| error.to_string())
+    }
+    fn access(&self) -> Access {
+        Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_INVALIDATE
     }
 }
 
@@ -214,6 +237,12 @@ fn providers_conform_and_the_documented_table_is_current() {
 #[test]
 fn software_endpoints_over_raw_frames_conform() {
     conforms(&or_skip!(Frames::new()));
+}
+
+/// Not a column of the table: it differs from shared memory only in that it has no atomic operations.
+#[test]
+fn shared_emulated_memory_conforms() {
+    conforms(&ShmEmulated);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod messages;
 mod model;
 mod seeds;
 mod shm;
+mod shm_emulated;
 mod shm_processes;
 mod sim_attacks;
 mod sim_rc;

@@ -15,13 +15,13 @@ use std::time::Duration;
 const LOCAL: Access = Access::LOCAL_WRITE;
 
 /// Endpoint with a queue pair and 4 MiB of memory.
-struct Side {
-    shm: ShmEndpoint,
-    pd: Pd,
-    cq: Cq,
-    qp: Qp,
-    region: Arc<Region>,
-    mr: Mr,
+pub(crate) struct Side {
+    pub(crate) shm: ShmEndpoint,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+    pub(crate) region: Arc<Region>,
+    pub(crate) mr: Mr,
 }
 
 fn side(mut shm: ShmEndpoint, strict: bool) -> Side {
@@ -37,11 +37,15 @@ fn side(mut shm: ShmEndpoint, strict: bool) -> Side {
 }
 
 impl Side {
-    fn connect(&mut self, peer: u32, rnr_retries: u8) {
+    pub(crate) fn connect(&mut self, peer: u32, rnr_retries: u8) {
         self.connect_within(peer, rnr_retries, WAIT_TIMEOUT);
     }
     /// Connects with another timeout for a peer that does not receive.
-    fn connect_within(&mut self, peer: u32, rnr_retries: u8, timeout: Duration) {
+    pub(crate) fn connect_within(&mut self, peer: u32, rnr_retries: u8, timeout: Duration) {
+        self.connect_qp(self.qp, peer, rnr_retries, timeout);
+    }
+    /// Connects another queue pair of this side.
+    pub(crate) fn connect_qp(&mut self, qp: Qp, peer: u32, rnr_retries: u8, timeout: Duration) {
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         let receive = ReadyToReceive {
             peer: Some(("127.0.0.1:0".parse().unwrap(), peer)),
@@ -53,32 +57,32 @@ impl Side {
         };
         let send = ReadyToSend { psn: 77, timeout, retry_cnt: 2, rnr_retry: rnr_retries, max_rd_atomic: 1 };
         for change in [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
-            self.shm.modify_qp(self.qp, change).unwrap();
+            self.shm.modify_qp(qp, change).unwrap();
         }
     }
-    fn element(&self, address: u64, len: u32) -> Element {
+    pub(crate) fn element(&self, address: u64, len: u32) -> Element {
         Element { address, len, lkey: self.mr.lkey }
     }
-    fn post(&mut self, id: u64, operation: Operation, address: u64, len: u32) -> Result<(), PostError> {
+    pub(crate) fn post(&mut self, id: u64, operation: Operation, address: u64, len: u32) -> Result<(), PostError> {
         let element = [self.element(address, len)];
         let wr = SendWr::new(id, operation, Data::Elements(&element));
         self.shm.post_send(self.qp, &[wr]).map_err(|(_, error)| error)
     }
-    fn receive(&mut self, id: u64, address: u64, len: u32) {
+    pub(crate) fn receive(&mut self, id: u64, address: u64, len: u32) {
         let elements = [self.element(address, len)];
         self.shm.post_recv(self.qp, &[RecvWr { id, elements: &elements }]).unwrap();
     }
-    fn poll(&mut self) -> Vec<Completion> {
+    pub(crate) fn poll(&mut self) -> Vec<Completion> {
         let mut out = [Completion::default(); 64];
         let found = self.shm.poll_cq(self.cq, &mut out).unwrap();
         out[..found].to_vec()
     }
-    fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.region.read(offset, &mut out);
         out
     }
-    fn state(&self) -> QpState {
+    pub(crate) fn state(&self) -> QpState {
         self.shm.qp_state(self.qp).unwrap()
     }
 }
@@ -88,14 +92,14 @@ fn sides(strict: bool) -> (Side, Side) {
     (side(a, strict), side(b, strict))
 }
 
-fn connected() -> (Side, Side) {
+pub(crate) fn connected() -> (Side, Side) {
     let (mut a, mut b) = sides(false);
     a.connect(b.qp.0, 7);
     b.connect(a.qp.0, 7);
     (a, b)
 }
 
-fn remote_at(address: u64, mr: &Mr) -> Remote {
+pub(crate) fn remote_at(address: u64, mr: &Mr) -> Remote {
     Remote { address, rkey: mr.rkey }
 }
 

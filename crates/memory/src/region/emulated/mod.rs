@@ -10,6 +10,7 @@ pub use path::{EmulatedPath, PathCounters};
 
 use super::description::RegionDescription;
 use super::{DeviceMemory, MemoryError, Pages, Region, copy};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Registry entry of this region kind.
@@ -28,8 +29,21 @@ impl Region {
     /// # Errors
     /// If `len` is 0 or there is not enough memory.
     pub fn emulated(name: &str, len: usize, model: PathModel) -> Result<Arc<Self>, MemoryError> {
-        let backing = Self::memfd(name, len)?;
-        Ok(Self::device(Arc::new(EmulatedMemory::over(backing, Arc::new(EmulatedPath::new(model))))))
+        Ok(Self::memfd(name, len)?.behind(Arc::new(EmulatedPath::new(model))))
+    }
+
+    /// Returns the emulated memory behind the region, if its device is emulated.
+    pub fn emulated_memory(&self) -> Option<&EmulatedMemory> {
+        self.device.as_ref()?.as_any()?.downcast_ref()
+    }
+
+    /// Puts the region behind a path, as [`EmulatedMemory::over`] does. The result is writable if this region is.
+    ///
+    /// # Panics
+    /// If the region is not mapped into this process.
+    pub fn behind(self: Arc<Self>, path: Arc<EmulatedPath>) -> Arc<Self> {
+        let writable = self.is_writable();
+        Self::device_with(Arc::new(EmulatedMemory::over(self, path)), writable)
     }
 }
 
@@ -44,9 +58,9 @@ impl EmulatedMemory {
     /// Puts a region behind a path, which several memories can share. Copies of the region itself are not delayed.
     ///
     /// # Panics
-    /// If the region is not mapped into this process or is read-only.
+    /// If the region is not mapped into this process. Copies into memory over a read-only region panic.
     pub fn over(region: Arc<Region>, path: Arc<EmulatedPath>) -> Self {
-        assert!(region.is_mapped() && region.is_writable(), "emulated memory needs a mapped, writable region");
+        assert!(region.is_mapped(), "emulated memory needs a mapped region");
         Self { region, path }
     }
     /// Returns the region that has the bytes.
@@ -71,8 +85,11 @@ unsafe impl DeviceMemory for EmulatedMemory {
         self.path.transfer(PathDirection::Read, len, || unsafe { copy::load(from, to, len) });
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
-        let to = self.region.address(offset, len);
-        // SAFETY: as for `copy_out`, with the roles exchanged; the region is writable.
+        let to = self.region.target(offset, len);
+        // SAFETY: as for `copy_out`, with the roles exchanged; `target` checked that the region is writable.
         self.path.transfer(PathDirection::Write, len, || unsafe { copy::store(from, to, len) });
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }

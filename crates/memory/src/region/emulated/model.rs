@@ -63,6 +63,21 @@ impl PathModel {
         }
     }
 
+    /// Returns `true` if rates and latency are within the limits of the syntax: a model that another process has sent
+    /// may have any values.
+    pub fn is_within_limits(&self) -> bool {
+        let is_allowed = |rate: Option<u64>| rate.is_none_or(|rate| (MIN_RATE..=MAX_RATE).contains(&rate));
+        is_allowed(self.write) && is_allowed(self.read) && self.latency_ns <= MAX_LATENCY_NS
+    }
+
+    /// Returns the number of bytes that occupy a direction for at most this time in ns, `u64::MAX` if its rate is not
+    /// limited.
+    pub fn bytes_within(&self, direction: PathDirection, ns: u64) -> u64 {
+        const NS_PER_S: u128 = 1_000_000_000;
+        let bytes = |rate: u64| u64::try_from(u128::from(rate) * u128::from(ns) / NS_PER_S).unwrap_or(u64::MAX);
+        self.rate(direction).map_or(u64::MAX, bytes)
+    }
+
     /// Returns the time for which `bytes` occupy a direction, in picoseconds.
     pub(super) fn occupied_ps(&self, direction: PathDirection, bytes: usize) -> u128 {
         const PS_PER_S: u128 = 1_000_000_000_000;
@@ -201,6 +216,31 @@ mod tests {
             let error = text.parse::<PathModel>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_syntax() {
+        let model = |write, read, latency_ns| PathModel { write, read, latency_ns };
+        for good in [model(None, None, 0), model(Some(MIN_RATE), Some(MAX_RATE), MAX_LATENCY_NS), PathModel::PATH2] {
+            assert!(good.is_within_limits(), "{good:?}");
+        }
+        for bad in [
+            model(Some(0), None, 0),
+            model(None, Some(MIN_RATE - 1), 0),
+            model(None, Some(MAX_RATE + 1), 0),
+            model(Some(u64::MAX), None, 0),
+            model(None, None, MAX_LATENCY_NS + 1),
+        ] {
+            assert!(!bad.is_within_limits(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_within_a_time_are_time_times_rate() {
+        assert_eq!(PathModel::PATH2.bytes_within(PathDirection::Write, 1_000), 4_800);
+        assert_eq!(PathModel::PATH2.bytes_within(PathDirection::Read, 1_000), 1_200);
+        assert_eq!(PathModel::PATH2.bytes_within(PathDirection::Read, u64::MAX), u64::MAX);
+        assert_eq!(PathModel::default().bytes_within(PathDirection::Read, 0), u64::MAX);
     }
 
     #[test]

@@ -199,6 +199,21 @@ fn emulated_memory_shares_the_bytes_of_its_region() {
 }
 
 #[test]
+fn emulated_memory_over_a_read_only_region_is_read_only() {
+    let backing = Region::memfd("test", 4096).unwrap();
+    backing.write(0, &[7; 8]);
+    let fd = rustix::io::dup(backing.fd().unwrap()).unwrap();
+    let region = Region::from_fd(fd, false).unwrap().behind(Arc::new(path(PathModel::PATH2, 0).0));
+    assert!(!region.is_writable());
+    let mut bytes = [0; 8];
+    region.read(0, &mut bytes);
+    assert_eq!(bytes, [7; 8]);
+    let write = std::panic::AssertUnwindSafe(|| region.write(0, &[1]));
+    assert!(std::panic::catch_unwind(write).is_err());
+    assert_eq!(region.emulated_memory().unwrap().path().counters(PathDirection::Write).operations, 0);
+}
+
+#[test]
 fn machine_clock_waits_at_least_as_long_as_the_path() {
     let model = PathModel { latency_ns: 300_000, ..PathModel::PATH3 };
     let (path, begin) = (EmulatedPath::new(model), std::time::Instant::now());
