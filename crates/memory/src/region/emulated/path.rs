@@ -8,7 +8,7 @@
 //! added to an operation that follows the previous one within [`MAX_GAP`]. Such an operation may return up to
 //! [`RUN_AHEAD`] before its last byte has passed: then the caller sleeps once for many packets, and the rate of all of
 //! them is that of the path. Time that a sleep takes in excess is returned to the operations that follow it within
-//! [`MAX_PAUSE`].
+//! [`MAX_PAUSE`], and so is time by which a copy is late, because its thread was preempted.
 
 use super::model::{PathDirection, PathModel};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ const MAX_PAUSE: u128 = 100_000_000;
 const RUN_AHEAD: u128 = 100_000_000;
 /// Time by which they are still early after a wait, so that a sleep may take longer than requested, in ps.
 const AFTER_WAIT: u128 = 50_000_000;
-/// Longest excess of a sleep that is returned, in ps.
+/// Longest excess of a sleep or delay of a copy that is returned, in ps.
 const MAX_CREDIT: u128 = 10_000_000_000;
 /// Longest time for which the caller spins instead of sleeping, in ns: a sleep takes about this long in excess.
 const SPIN_NS: u64 = 50_000;
@@ -71,7 +71,7 @@ struct Link {
     free_at: u128,
     /// Time at which the last call returned. `None` before the first.
     returned_at: Option<u128>,
-    /// Excess of the last sleep that is not used yet.
+    /// Excess of the last sleep, or delay of a copy, that is not used yet.
     credit: u128,
     /// Time until which it can be used: a caller that has much to transfer needs no longer.
     credit_until: u128,
@@ -196,8 +196,13 @@ impl EmulatedPath {
                 // What the transfer has used. The time of its copy is no pause: the path was busy with other bytes.
                 link.credit = link.credit.min(now.saturating_sub(link.free_at));
                 let copying = now.saturating_sub(requested_at);
-                if copying < occupied {
-                    link.credit_until += copying;
+                match copying.checked_sub(occupied) {
+                    Some(late @ 1..) => {
+                        let lag = now.saturating_sub(link.free_at);
+                        link.credit = (link.credit + late).min(lag).min(MAX_CREDIT);
+                        link.credit_until = now + 2 * link.credit;
+                    }
+                    Some(0) | None => link.credit_until += copying,
                 }
             });
         };

@@ -124,6 +124,20 @@ fn many_long_copies_have_the_rate_of_the_path() {
 }
 
 #[test]
+fn delay_of_a_copy_is_returned_to_later_ones() {
+    let (path, clock) = path(PathModel::PATH2, 0);
+    // Every hundredth copy of 100 us of the path is delayed by 3 ms, and takes 40 us otherwise.
+    let copy =
+        |late: bool| path.transfer(PathDirection::Write, 480_000, || clock.pass(40_000 + u64::from(late) * 3 * MS));
+    let all = time(&clock, || (0..10_000).for_each(|index| copy(index % 100 == 99)));
+    assert!((1_000 * MS..1_010 * MS).contains(&all), "{all} ns");
+    // Only 10 ms of a longer delay.
+    let late = time(&clock, || path.transfer(PathDirection::Write, 480_000, || clock.pass(100 * MS)));
+    let all = late + time(&clock, || (0..1_000).for_each(|_| copy(false)));
+    assert!((189 * MS..191 * MS).contains(&all), "{all} ns");
+}
+
+#[test]
 fn copies_slower_than_the_path_are_not_delayed() {
     let (rate, waits) = packets(200, 1_000, 60_000, 0);
     assert!((rate / (4096e9 / 1_200.0) - 1.0).abs() < 0.01, "{rate} B/s");
