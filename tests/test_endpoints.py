@@ -212,6 +212,20 @@ def test_perf_works_over_shared_memory(verb):
     assert row["transport"] == "shm" and row["operations"] > 0 and row["bytes"] == row["operations"] * size
 
 
+def test_an_emulated_accelerator_is_measured_over_shared_memory(tmp_path):
+    """The initiator's copies take the time of the path, which the target has announced."""
+    spec = "hbm=1M,memory=emulated:write=20MB/s:read=10MB/s,rights=rw"
+    with Target("--region", spec, "--transport", "shm", listen=tmp_path / "target") as target:
+        flags = ("--transport", "shm", "--size", "256K", "--depth", 2, "--seconds", 0.05, "--json")
+        for verb, rate in (("write", 20e6), ("read", 10e6)):
+            row = perf(target, verb, *flags).succeeded()
+            assert row["operations"] > 0
+            # At most 100 us early at the end.
+            assert row["bytes"] / rate <= row["seconds"] + 0.001, row
+        assert "rights" in perf(target, "atomic", "--transport", "shm", "--seconds", 0.05).refused()
+        target.end_report()
+
+
 def test_latencies_are_measured_over_shared_memory():
     verbs = ("write", "read", "atomic", "send", "ping")
     ended = perf(None, "latency", "--transport", "shm", "--operation", ",".join(verbs), "--seconds", 0.05, "--json")

@@ -198,6 +198,44 @@ fn demonstration_of_a_link_prints_tables_and_json() {
 }
 
 #[test]
+fn perf_measures_the_memory_of_its_choice() {
+    let measure = |words: &str| {
+        let words = format!("perf {words} --size 64K --seconds 0.02 --json");
+        let output = shotline(&words.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        let row: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert!(row["operations"].as_u64() > Some(0), "{row}");
+        row
+    };
+    let path = "emulated:write=2MB/s:read=1MB/s";
+    for transport in ["soft", "shm"] {
+        for (verb, rate) in [("write", 2e6), ("read", 1e6)] {
+            let row = measure(&format!("{verb} --transport {transport} --group 2 --memory {path}"));
+            // Not faster than the path, but for the 100 us by which the last bytes may be early.
+            let (bytes, seconds) = (row["bytes"].as_f64().unwrap(), row["seconds"].as_f64().unwrap());
+            assert!(bytes / rate <= seconds + 1e-3, "{transport} {verb}: {bytes} bytes in {seconds} s");
+        }
+    }
+    measure("write --transport shm --memory memfd");
+    measure("read --memory memfd");
+}
+
+#[test]
+fn unusable_memory_of_perf_is_refused() {
+    let perf = |more: &[&'static str]| [&["perf", "write", "--seconds", "0.01", "--memory"], more].concat();
+    refused(&perf(&["gpu"]), &["--memory", "expected heap, huge, memfd", "found gpu"]);
+    refused(&perf(&["emulated:path9"]), &["path1, path2, path3"]);
+    refused(&perf(&["heap", "--to", "127.0.0.1:9"]), &["--memory", "cannot be used with", "--to"]);
+    refused(&perf(&["dmabuf:7", "--transport", "shm"]), &["memory=dmabuf:7 cannot be shared", "memory=emulated"]);
+    for words in ["atomic --memory emulated", "latency --operation atomic --memory emulated:path2"] {
+        let words: Vec<_> = ["perf"].into_iter().chain(words.split(' ')).collect();
+        refused(&words, &["--memory emulated", "no atomic operations"]);
+    }
+    let help = stdout(&shotline(&["perf", "--help"]));
+    assert!(help.contains("--memory <KIND>") && help.contains("emulated[:PATH]"), "{help}");
+}
+
+#[test]
 fn out_of_range_numbers_are_refused() {
     for words in [
         "doctor --pool 0",

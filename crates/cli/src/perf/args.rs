@@ -8,6 +8,7 @@ use crate::interop::Service;
 use crate::target::Program;
 use crate::values::{Size, bind, control_address, known_token, mtu, probability, seconds, udp_options};
 use crate::{Result, interop};
+use shotline_memory::RegionKind;
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{Flag, Mtu};
@@ -31,6 +32,7 @@ Examples:
   shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
   shotline perf read --bidirectional --seconds 10 --iterations 10
   shotline perf latency --operation write,ping --size 8
+  shotline perf read --transport shm --memory emulated:path2   over the path of an emulated accelerator
   shotline perf write --transport spacefibre:vc=70%,vc=30% --queue-pairs 2 --service-level 0,1
   shotline perf --matrix                                   tables I to IV of Gibson et al., next to its figures
   shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
@@ -125,6 +127,9 @@ pub struct Args {
     /// Drop incoming packets with this probability, as a lossy network does (soft) [default: 0]
     #[arg(long, value_name = "P", value_parser = probability)]
     loss: Option<f64>,
+    #[arg(long, value_name = "KIND", conflicts_with = "to", help_heading = "Target",
+        help = format!("Memory of the target in the child process: {} [default: heap]", RegionKind::forms()))]
+    pub memory: Option<RegionKind>,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
@@ -143,6 +148,7 @@ impl Args {
     /// Refuses flags that the provider does not use.
     pub fn check(&self) -> Result {
         self.check_service_level()?;
+        self.check_memory()?;
         let given = [
             (Flag::Bind, self.bind.is_some()),
             (Flag::Mtu, self.mtu.is_some()),
@@ -165,6 +171,15 @@ impl Args {
             Some(level) => {
                 Err(format!("expected --service-level below {count}, the number of {what}, found {level}").into())
             }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the memory of the child target has the operations.
+    fn check_memory(&self) -> Result {
+        let needs_atomics = self.verb == Some(Verb::Atomic) || self.operation.contains(&LatencyKind::Atomic);
+        match self.memory.as_ref().filter(|kind| needs_atomics && !kind.has_atomics()) {
+            Some(kind) => Err(format!("--memory {kind} has no atomic operations: use write or read").into()),
             None => Ok(()),
         }
     }
@@ -291,7 +306,10 @@ impl Args {
     /// Returns the arguments of the target in the child process.
     pub fn target_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
         let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
-        let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
+        let kind = self.memory.as_ref().unwrap_or(&RegionKind::Heap);
+        let rights = if kind.has_atomics() { "atomic" } else { "rw" };
+        let region = format!("perf={span},memory={kind},rights={rights}");
+        let mut words = vec!["--region".into(), region, "--messages".into()];
         words.extend(["--queue-pairs".into(), self.queue_pairs.to_string()]);
         words.extend(["--transport".into(), self.transport.to_string()]);
         if let Some(mtu) = self.mtu {

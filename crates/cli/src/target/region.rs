@@ -80,7 +80,7 @@ impl RegionSpec {
         let kind = if shared { self.kind.shareable_kind() } else { Some(self.kind.clone()) };
         let kind = kind.ok_or_else(|| {
             let kind = &self.kind;
-            format!("region {name}: memory={kind} cannot be shared with another process: use memory=memfd, or --transport soft")
+            format!("region {name}: memory={kind} cannot be shared with another process: use memory=memfd or memory=emulated, or --transport soft")
         })?;
         let region = kind.make(&format!("shotline-{name}"), len, writable);
         let region = region.map_err(|error| format!("region {name}: {error}"))?;
@@ -134,8 +134,22 @@ mod tests {
         assert_eq!(make("a=5000,memory=emulated,rights=rw", false).unwrap(), 5000);
         let error = make("a=5000,memory=emulated,rights=atomic", false).unwrap_err().to_string();
         assert!(error.contains("memory=emulated has no atomic operations: use rights=rw"), "{error}");
-        let error = make("a=5000,memory=emulated:path2", true).unwrap_err().to_string();
-        assert!(error.contains("memory=emulated:path2 cannot be shared"), "{error}");
+    }
+
+    #[test]
+    fn memory_of_a_device_is_shared_only_if_emulated() {
+        let make = |text: &str| text.parse::<RegionSpec>().unwrap().make(true);
+        let Export { region, bytes, .. } = make("a=5000,memory=emulated:path2,rights=rw").unwrap();
+        assert_eq!((bytes, region.is_mapped()), (8192, false));
+        let model = region.emulated_memory().unwrap().path().model();
+        assert_eq!(RegionKind::Emulated(model), "emulated:path2".parse().unwrap());
+        let error = make("a=5000,memory=emulated,rights=atomic").unwrap_err().to_string();
+        assert!(error.contains("memory=emulated has no atomic operations: use rights=rw"), "{error}");
+        for kind in ["bar:0000:03:00.0/4", "dmabuf:7", "cuda:0"] {
+            let error = make(&format!("a=5000,memory={kind},rights=rw")).unwrap_err().to_string();
+            assert!(error.contains(&format!("memory={kind} cannot be shared")), "{error}");
+            assert!(error.contains("memory=emulated, or --transport soft"), "{error}");
+        }
     }
 
     #[test]
