@@ -207,8 +207,7 @@ pub enum TargetRole {
     Echo,
     /// Takes commands of its accelerator: WRITEs with immediate data, for which it has receives without bytes.
     Commands,
-    /// Waits until the last 8 of the first `bytes` bytes of a region change, and writes these bytes to the initiator's
-    /// memory.
+    /// Waits until the last 8 of the first `bytes` bytes of a region change, and writes these to the initiator's memory.
     Ping {
         /// Index of the region in [`Regions`].
         region: u16,
