@@ -16,12 +16,14 @@ const PART_BYTES: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     left_ns: u64,
+    /// The operation has waited for others: it was requested before the path was free.
+    was_queued: bool,
 }
 
 impl Turn {
     /// Begins a call.
     pub(super) const fn new() -> Self {
-        Self { left_ns: TURN_NS }
+        Self { left_ns: TURN_NS, was_queued: false }
     }
     /// Returns `true` if no more may be copied in this call.
     pub(super) const fn is_over(self) -> bool {
@@ -29,13 +31,18 @@ impl Turn {
     }
 
     /// Ends the copies of the call.
-    const OVER: Self = Self { left_ns: 0 };
+    const OVER: Self = Self { left_ns: 0, was_queued: false };
+
+    /// Continues the turn with an operation that was just posted, or one of the queue.
+    pub(super) const fn of_operation(self, was_queued: bool) -> Self {
+        Self { was_queued, ..self }
+    }
 
     /// Uses the time that `bytes` take of the `within` bytes that fit.
     fn after(self, bytes: u64, within: u64) -> Self {
         let used = u128::from(self.left_ns) * u128::from(bytes) / u128::from(within.max(1));
         let used = u64::try_from(used).unwrap_or(u64::MAX).max(1);
-        Self { left_ns: self.left_ns.saturating_sub(used) }
+        Self { left_ns: self.left_ns.saturating_sub(used), ..self }
     }
 }
 
@@ -74,9 +81,13 @@ pub(super) fn copy_part(
         PathDirection::Write => PathDirection::Read,
         PathDirection::Read => PathDirection::Write,
     };
+    let follows = turn.was_queued || progress > 0;
     let within = |region: &Region, direction| {
-        let model = region.emulated_memory().map(|memory| memory.path().model());
-        model.map_or(u64::MAX, |model| model.bytes_within(direction, turn.left_ns))
+        let Some(path) = region.emulated_memory().map(|memory| memory.path()) else { return u64::MAX };
+        if follows {
+            path.follow(direction);
+        }
+        path.model().bytes_within(direction, turn.left_ns)
     };
     let elements = match payload {
         Payload::Inline(_) => &[][..],

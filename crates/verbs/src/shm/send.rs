@@ -99,6 +99,7 @@ impl ShmEndpoint {
         let stage = if pair.executed < pair.requests.len() || pair.has_failed_request() {
             Stage::Waiting(0)
         } else {
+            self.turn = self.turn.of_operation(false);
             match self.execute(slot, &wr.operation, payload, len, wr.solicited, 0) {
                 Outcome::Done => Stage::Done,
                 Outcome::Sent(message) => Stage::Sent(message),
@@ -203,6 +204,7 @@ impl ShmEndpoint {
             let (operation, len, solicited) = (request.operation, request.len, request.solicited);
             let payload =
                 if request.is_inline { Payload::Inline(&inline) } else { Payload::Elements(&pinned.elements) };
+            self.turn = self.turn.of_operation(true);
             let outcome = self.execute(slot, &operation, payload, len, solicited, before);
             done |= !matches!(outcome, Outcome::Waiting(_, progress) if progress == before);
             if matches!(outcome, Outcome::Done) {

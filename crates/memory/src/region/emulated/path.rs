@@ -166,6 +166,19 @@ impl EmulatedPath {
         self.transfer(direction, bytes, || ());
     }
 
+    /// Says that the next transfer of a direction was requested before the last one had passed: it follows without a gap,
+    /// although its caller was busy with others. Gaps of up to 10 ms are closed.
+    pub fn follow(&self, direction: PathDirection) {
+        let now = u128::from(self.clock.now()) * PS_PER_NS;
+        self.one_way(direction).lock(|link| {
+            if link.returned_at.is_some() {
+                link.returned_at = link.returned_at.max(Some(now));
+                link.credit = now.saturating_sub(link.free_at).min(MAX_CREDIT);
+                link.credit_until = now + 2 * link.credit;
+            }
+        });
+    }
+
     /// Copies by `copy`, and then waits until a transfer of `bytes` that began before the copy has passed.
     pub fn transfer<T>(&self, direction: PathDirection, bytes: usize, copy: impl FnOnce() -> T) -> T {
         let one_way = self.one_way(direction);

@@ -179,6 +179,38 @@ fn idle_time_is_not_returned_to_later_transfers() {
 }
 
 #[test]
+fn queued_transfers_of_both_directions_pass_at_the_same_time() {
+    // One caller, which continues each direction in turn, by parts of 100 us.
+    let both = |follows: bool| {
+        let (path, clock) = path(PathModel::PATH2, 0);
+        time(&clock, || {
+            for _ in 0..100 {
+                for (direction, bytes) in [(PathDirection::Write, 480_000), (PathDirection::Read, 120_000)] {
+                    if follows {
+                        path.follow(direction);
+                    }
+                    path.delay(direction, bytes);
+                }
+            }
+        })
+    };
+    let (together, apart) = (both(true), both(false));
+    assert!((10 * MS - MS / 5..=10 * MS + MS / 5).contains(&together), "{together} ns");
+    assert!(apart > 14 * MS, "{apart} ns");
+}
+
+#[test]
+fn idle_time_is_followed_for_ten_milliseconds_only() {
+    let (path, clock) = path(PathModel::PATH2, 0);
+    path.delay(PathDirection::Write, 4_800);
+    clock.pass(50 * MS);
+    path.follow(PathDirection::Write);
+    // 100 ms of transfers, of which 10 ms fit into the gap.
+    let took = time(&clock, || path.delay(PathDirection::Write, 480_000_000));
+    assert!((89 * MS..=90 * MS).contains(&took), "{took} ns");
+}
+
+#[test]
 fn path_without_limits_waits_for_its_latency_only() {
     let (path, clock) = path(PathModel::default(), 0);
     assert_eq!(time(&clock, || path.delay(PathDirection::Read, usize::MAX)), 0);
