@@ -212,12 +212,13 @@ bench-unpack: ## compare 12-bit unpacking with numpy, measure opening a run of a
 	maturin develop --release --locked --quiet
 	python3 bench/unpack.py $(ARGS)
 
-bench-stencil: ## compare the stencil with STREAM, gcc, numba and tiled loops, and emulated paths with their rates; ARGS=... for its options
+bench-stencil: ## compare the stencil with STREAM, gcc, numba and tiled loops, emulated paths with their rates, 4 GB over a node with the paper; ARGS=... for its options
 	@$(SETUP) build bench
 	cargo build --release --locked --quiet --package shotline-compute --example stencil_rate
 	cargo build --release --locked --quiet --package shotline
 	python3 bench/stencil.py $(ARGS)
 	python3 bench/accel_path.py
+	python3 bench/accelerator.py
 
 bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one core; ARGS=... for its options
 	@$(SETUP) build package bench
