@@ -21,7 +21,7 @@ pub fn accelerator(data: &[u8]) {
         let again = Command::parse(&command.emit()).expect("an emitted command is one");
         assert_eq!(again.emit(), command.emit());
         if let Kernel::Stencil(work) = command.kernel
-            && work.check(memory.len() as u64).is_ok()
+            && work.check(memory.len() as u64, 1).is_ok()
         {
             match work.values {
                 Values::F32 => execute::<f32>(&memory, &work),

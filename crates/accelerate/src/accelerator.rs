@@ -45,9 +45,11 @@ struct Owner {
 
 /// An accelerator node. Peers write commands into the slots of their queues in the control region.
 pub struct Accelerator {
+    name: String,
     memory: Arc<Region>,
     control: Arc<Region>,
     worker: Worker,
+    threads: usize,
     owners: Mutex<[Option<Owner>; QUEUES]>,
 }
 
@@ -58,8 +60,17 @@ impl Accelerator {
     /// If there is not enough memory, or the thread cannot be started.
     pub fn new(name: &str, memory: Arc<Region>, threads: usize) -> Result<Arc<Self>, AcceleratorError> {
         let control = control::make(name, memory.len() as u64, threads)?;
-        let worker = Worker::start(Arc::clone(&memory), threads)?;
-        Ok(Arc::new(Self { memory, control, worker, owners: Mutex::new([None; QUEUES]) }))
+        // The path of an emulated accelerator is that of its peers: its own accesses do not take it.
+        let local = memory.emulated_memory().map_or(&memory, |emulated| emulated.region());
+        let worker = Worker::start(Arc::clone(local), threads)?;
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            threads,
+            memory,
+            control,
+            worker,
+            owners: Mutex::new([None; QUEUES]),
+        }))
     }
 
     /// Returns the control region, to be exported with rights to read and write it.
@@ -90,6 +101,10 @@ impl Accelerator {
             _ => {}
         }
         let index = owners.iter().position(Option::is_none).ok_or(QueueRefused::Full)?;
+        if owners.iter().all(Option::is_none) {
+            // The initiator before could write all of it.
+            control::reset(&self.control, &self.name, self.memory.len() as u64, self.threads);
+        }
         owners[index] = Some(Owner { initiator, qp });
         self.control.write(owner_offset(index), &qp.to_le_bytes());
         let (sender, done) = channel();
@@ -175,7 +190,7 @@ impl Accelerator {
     fn check(&self, kernel: Kernel) -> Result<Kernel, Outcome> {
         match kernel {
             Kernel::Nop => Ok(kernel),
-            Kernel::Stencil(work) => work.check(self.memory.len() as u64).map(|()| kernel),
+            Kernel::Stencil(work) => work.check(self.memory.len() as u64, self.threads).map(|()| kernel),
         }
     }
 }
@@ -285,7 +300,11 @@ mod tests {
         assert_eq!(accelerator.open_queue(1, 99).err(), Some(QueueRefused::Full));
         assert_eq!(accelerator.open_queue(2, 99).err(), Some(QueueRefused::InUse));
         drop(queues);
+        accelerator.control().zero(0, 200);
         let mut queue = accelerator.open_queue(2, 99).unwrap();
+        let mut header = [0; 128];
+        accelerator.control().read(0, &mut header);
+        assert_eq!(control::Header::parse(&header).unwrap().memory, "hbm");
         ring(&mut queue, 0, Command { to: TO, kernel: Kernel::Stencil(work()) }.emit());
         drop(queue);
         let next = loop {

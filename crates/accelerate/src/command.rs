@@ -7,6 +7,8 @@ use std::ops::Range;
 pub const COMMAND_BYTES: usize = 128;
 /// Bytes of a completion.
 pub const COMPLETION_BYTES: usize = 64;
+/// Working memory that a command may use in any case; one on a larger tile may use twice the bytes of the tile.
+const MAX_SCRATCH: u64 = 256 << 20;
 /// Offset of the squares in a command that asks for none.
 pub const NO_SQUARES: u64 = u64::MAX;
 
@@ -110,10 +112,13 @@ pub enum Outcome {
     Failed = 5,
     /// The queue is full: the slot has a command that is not completed.
     Busy = 6,
+    /// The steps need more working memory than a command may use.
+    TooLarge = 7,
 }
 
 impl Outcome {
-    const ALL: [Self; 6] = [Self::Done, Self::Malformed, Self::OutOfRange, Self::NoResult, Self::Failed, Self::Busy];
+    const ALL: [Self; 7] =
+        [Self::Done, Self::Malformed, Self::OutOfRange, Self::NoResult, Self::Failed, Self::Busy, Self::TooLarge];
 }
 
 /// Completion of a command.
@@ -233,11 +238,11 @@ impl TileSteps {
         }
     }
 
-    /// Checks that the work can be done in a memory of this many bytes.
+    /// Checks that the work can be done in a memory of this many bytes, by this many threads.
     ///
     /// # Errors
-    /// [`Outcome::NoResult`] or [`Outcome::OutOfRange`].
-    pub fn check(&self, memory: u64) -> Result<(), Outcome> {
+    /// [`Outcome::NoResult`], [`Outcome::OutOfRange`] or [`Outcome::TooLarge`].
+    pub fn check(&self, memory: u64, threads: usize) -> Result<(), Outcome> {
         let results = self.stencil(1).check(self.tile).map_err(|_| Outcome::NoResult)?;
         let span = |offset: u64, rows: usize| {
             let row = self.values.bytes().checked_mul(self.tile.columns as u64)?;
@@ -249,6 +254,9 @@ impl TileSteps {
         let is_aligned = [self.source, self.result, self.stride].iter().all(|number| number.is_multiple_of(unit));
         let tile = span(self.source, self.tile.rows).filter(|_| is_aligned).ok_or(Outcome::OutOfRange)?;
         let result = span(self.result, results.len()).ok_or(Outcome::OutOfRange)?;
+        if self.scratch_bytes(threads) > u128::from(MAX_SCRATCH.max(2 * (tile.end - tile.start))) {
+            return Err(Outcome::TooLarge);
+        }
         let in_place = self.source + results.start as u64 * self.stride;
         if self.result != in_place && overlap(&tile, &result) {
             return Err(Outcome::OutOfRange);
@@ -261,6 +269,15 @@ impl TileSteps {
             }
         }
         Ok(())
+    }
+}
+
+impl TileSteps {
+    /// Returns an upper bound of the memory for rows next to the bands of threads, columns next to panels, and sums.
+    fn scratch_bytes(&self, threads: usize) -> u128 {
+        let (rows, columns, steps) = (self.tile.rows as u128, self.tile.columns as u128, u128::from(self.steps));
+        let values = 2 * steps * columns * (threads as u128 + 1) + 2 * steps * rows;
+        values * u128::from(self.values.bytes()) + 16 * rows
     }
 }
 
@@ -307,6 +324,7 @@ impl std::fmt::Display for Outcome {
             Self::NoResult => "the tile has no result after these steps",
             Self::Failed => "the accelerator or its memory failed",
             Self::Busy => "the slot of the command is still in use",
+            Self::TooLarge => "the steps need too much working memory: use fewer of them in a round",
         })
     }
 }
@@ -403,12 +421,12 @@ mod tests {
     #[test]
     fn memory_outside_and_overlapping_results_are_refused() {
         let end = 4096 + 32 * 512 - 112;
-        assert_eq!(work().check(end), Ok(()));
-        assert_eq!(work().check(end - 1), Err(Outcome::OutOfRange));
+        assert_eq!(work().check(end, 1), Ok(()));
+        assert_eq!(work().check(end - 1, 1), Err(Outcome::OutOfRange));
         let refused = |change: fn(&mut TileSteps)| {
             let mut work = work();
             change(&mut work);
-            work.check(1 << 20).unwrap_err()
+            work.check(1 << 20, 1).unwrap_err()
         };
         assert_eq!(refused(|work| work.result += 512), Outcome::OutOfRange);
         assert_eq!(refused(|work| work.source += 2), Outcome::OutOfRange);
@@ -433,7 +451,7 @@ mod tests {
                 && let Kernel::Stencil(work) = parsed.kernel
             {
                 prop_assert_eq!(parsed.emit(), command);
-                let _ = work.check(u64::MAX);
+                let _ = work.check(u64::MAX, 1);
             }
         }
     }

@@ -32,6 +32,8 @@ const MAGIC: [u8; 8] = *b"SHOTACC\x01";
 const FIRST_QUEUE: usize = 4096;
 /// Offset of the table of queue pairs.
 const OWNERS: usize = 128;
+/// Number of queues whose owners fit before the first queue.
+const MAX_QUEUES: u32 = ((FIRST_QUEUE - OWNERS) / 4) as u32;
 /// Offset and length of the name of the memory.
 const NAME: usize = 64;
 const NAME_BYTES: usize = 64;
@@ -71,8 +73,8 @@ impl Header {
         if u32_at(16) as usize != COMMAND_BYTES || u32_at(20) as usize != FIRST_QUEUE {
             return Err("the slots of the control region have another length or place than expected".into());
         }
-        if !(1..=1024).contains(&queues) || !(1..=1024).contains(&slots) {
-            return Err(format!("expected 1 to 1024 queues and slots, found {queues} and {slots}"));
+        if !(1..=MAX_QUEUES).contains(&queues) || slots as usize != SLOTS {
+            return Err(format!("expected 1 to {MAX_QUEUES} queues of {SLOTS} slots, found {queues} of {slots}"));
         }
         let name = bytes[NAME..].split(|byte| *byte == 0).next().unwrap_or_default();
         let memory = std::str::from_utf8(name).map_err(|_| "the name of the memory is no text")?.to_owned();
@@ -112,10 +114,16 @@ pub fn owner_offset(queue: usize) -> usize {
 /// If there is not enough memory.
 pub(crate) fn make(memory: &str, memory_bytes: u64, threads: usize) -> Result<Arc<Region>, MemoryError> {
     let region = Region::memfd("shotline-accelerator", CONTROL_BYTES)?;
+    reset(&region, memory, memory_bytes, threads);
+    Ok(region)
+}
+
+/// Stores everything but the owners, which a peer may have overwritten, and clears the queues.
+pub(crate) fn reset(region: &Region, memory: &str, memory_bytes: u64, threads: usize) {
     let (queues, slots, max_steps, threads) = (QUEUES as u32, SLOTS as u32, MAX_STEPS as u32, threads as u32);
     let header = Header { queues, slots, memory_bytes, max_steps, threads, memory: memory.to_owned() };
+    region.zero(0, CONTROL_BYTES);
     region.write(0, &header.emit());
-    Ok(region)
 }
 
 #[cfg(test)]
@@ -137,7 +145,8 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused_with_what_was_found() {
-        let good = Header { queues: 1, slots: 1, memory_bytes: 1, max_steps: 1, threads: 1, memory: "m".into() }.emit();
+        let good =
+            Header { queues: 1, slots: 32, memory_bytes: 1, max_steps: 1, threads: 1, memory: "m".into() }.emit();
         let refused = |at: usize, byte: u8| {
             let mut bytes = good;
             bytes[at] = byte;
@@ -146,7 +155,8 @@ mod tests {
         assert!(Header::parse(&good).is_ok());
         assert!(refused(0, 0).contains("expected a control region"));
         assert!(refused(16, 64).contains("another length"));
-        assert!(refused(9, 255).contains("found 65281 and 1"));
+        assert!(refused(9, 255).contains("found 65281 of 32"));
+        assert!(refused(12, 31).contains("found 1 of 31"));
         assert!(refused(64, 0xFF).contains("no text"));
     }
 }

@@ -1,7 +1,7 @@
 //! Initiator side of an accelerator node.
 
 use crate::command::{COMMAND_BYTES, COMPLETION_BYTES, Command, Completion, Kernel, ReplyTo};
-use crate::control::{CONTROL_REGION, Header, SLOTS, owner_offset, slot_offset};
+use crate::control::{CONTROL_BYTES, CONTROL_REGION, Header, SLOTS, owner_offset, slot_offset};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
 use shotline_verbs::api::{
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of an operation, so that those of others are not delayed for long. Longer transfers are several operations.
 const PIECE: u64 = 4 << 20;
+/// Maximum bytes of an operation.
+const MAX_PIECE: u64 = 1 << 30;
 /// Operations in flight.
 const SENDS: u32 = 512;
 /// Time in which the first answers must arrive.
@@ -69,9 +71,11 @@ pub struct Node<P> {
     provider: P,
     client: Client,
     pd: Pd,
-    qp: Qp,
     cq: Cq,
-    memory: RegionKey,
+    /// For WRITEs and commands, whose order matters.
+    writes: Channel,
+    /// For READs: a queue pair executes its operations in order, and results must not wait for the next tiles.
+    reads: Channel,
     control: RegionKey,
     header: Header,
     /// Index of the command queue.
@@ -79,8 +83,39 @@ pub struct Node<P> {
     /// Completions of the commands, and the commands, by slot.
     scratch: Arc<Region>,
     scratch_mr: Mr,
-    /// Send requests that are not completed.
-    in_flight: u32,
+}
+
+/// A queue pair and its key of the node's memory.
+struct Channel {
+    qp: Qp,
+    memory: RegionKey,
+    /// Bytes of an operation.
+    piece: u64,
+}
+
+impl Channel {
+    /// Posts the operations of a transfer between local memory from `here` on and the node's memory from `there` on.
+    fn transfer<P: Endpoint>(
+        &mut self,
+        provider: &mut P,
+        operation: fn(Remote) -> Operation,
+        local: &Mr,
+        (here, there, bytes): (u64, u64, u64),
+        id: u64,
+    ) -> Result<(), NodeError> {
+        let mut at = 0;
+        while at < bytes {
+            let len = self.piece.min(bytes - at);
+            let elements = [Element { address: local.address + here + at, len: len as u32, lkey: local.lkey }];
+            let remote = Remote { address: self.memory.address + there + at, rkey: self.memory.rkey };
+            at += len;
+            // Each is signalled, so that the room is known; only the last one is an event.
+            let id = if at == bytes { id << 1 | 1 } else { id << 1 };
+            let request = SendWr::new(id, operation(remote), Data::Elements(&elements));
+            provider.post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
+        }
+        Ok(())
+    }
 }
 
 impl<P: Endpoint> Node<P> {
@@ -112,6 +147,9 @@ impl<P: Endpoint> Node<P> {
         let missing =
             || NodeError::NoAccelerator(format!("it has no region {CONTROL_REGION} (start it with --accelerate)"));
         let control = find(CONTROL_REGION).ok_or_else(missing)?;
+        if control.region.bytes < CONTROL_BYTES as u64 || control.address.checked_add(control.region.bytes).is_none() {
+            return Err(NodeError::NoAccelerator("its control region is too short".into()));
+        }
         client.start_role(accept.qp, TargetRole::Commands)?;
         let mut bytes = [0; READ_BYTES];
         read_now(&mut provider, qp, cq, &control, &scratch_mr, &scratch)?;
@@ -123,17 +161,27 @@ impl<P: Endpoint> Node<P> {
         let queue = (0..header.queues as usize).find(|queue| owner(*queue));
         let queue =
             queue.ok_or_else(|| NodeError::NoAccelerator("no queue has the number of the queue pair".into()))?;
-        let memory = find(&header.memory)
-            .ok_or_else(|| NodeError::NoAccelerator(format!("it does not export its memory, {}", header.memory)))?;
+        let config = QpConfig { max_recv_wr: 1, ..config };
+        let (read_qp, read_accept) = client.open(&mut provider, &QpRequest::new(config))?;
+        let channel = |qp, keys: &[RegionKey]| {
+            let memory = keys.iter().find(|key| key.region.name.as_str() == header.memory).cloned();
+            let missing = || NodeError::NoAccelerator(format!("it does not export its memory, {}", header.memory));
+            let memory = memory.ok_or_else(missing)?;
+            if memory.address.checked_add(memory.region.bytes).is_none() {
+                return Err(NodeError::NoAccelerator("the addresses of its memory exceed 64 bits".into()));
+            }
+            Ok::<_, NodeError>(Channel { qp, memory, piece: PIECE })
+        };
+        let (writes, reads) = (channel(qp, &accept.keys)?, channel(read_qp, &read_accept.keys)?);
         for slot in 0..slots {
             provider.post_recv(qp, &[RecvWr { id: slot.into(), elements: &[] }]).map_err(|(_, error)| error)?;
         }
-        Ok(Self { provider, client, pd, qp, cq, memory, control, header, queue, scratch, scratch_mr, in_flight: 0 })
+        Ok(Self { provider, client, pd, cq, writes, reads, control, header, queue, scratch, scratch_mr })
     }
 
     /// Returns the bytes of the node's memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.memory.region.bytes
+        self.writes.memory.region.bytes.min(self.header.memory_bytes)
     }
     /// Returns what the node says about itself.
     pub fn header(&self) -> &Header {
@@ -157,22 +205,20 @@ impl<P: Endpoint> Node<P> {
         Ok(self.provider.reg_mr(self.pd, region, 0, len, Access::LOCAL_WRITE, Addressing::ZeroBased)?)
     }
 
-    /// Returns the number of operations that can be posted now.
-    pub fn room(&self) -> u32 {
-        SENDS - self.in_flight
-    }
-
-    /// Returns the number of operations of a transfer.
-    pub fn operations(bytes: u64) -> u32 {
-        u32::try_from(bytes.div_ceil(PIECE).max(1)).unwrap_or(u32::MAX)
+    /// Divides transfers into operations so that those of `bytes` bytes, in a few hundred transfers, fit into the send queue
+    /// at once.
+    pub fn divide(&mut self, bytes: u64) {
+        let piece = bytes.div_ceil(u64::from(SENDS) / 2).clamp(PIECE, MAX_PIECE).next_multiple_of(4096);
+        (self.writes.piece, self.reads.piece) = (piece, piece);
     }
 
     /// Writes local bytes to the node's memory; [`Event::Written`] reports it.
     ///
     /// # Errors
-    /// If there is no [room](Self::room) for its operations, or the queue pair has failed.
+    /// If the send queue is full ([`Self::divide`]), or the queue pair has failed.
     pub fn write(&mut self, local: &Mr, from: u64, to: u64, bytes: u64, id: u64) -> Result<(), NodeError> {
-        self.transfer(local, from, to, bytes, id, Operation::Write)
+        let Self { provider, writes, .. } = self;
+        writes.transfer(provider, Operation::Write, local, (from, to, bytes), id)
     }
 
     /// Reads from the node's memory into local bytes; [`Event::Read`] reports it.
@@ -180,31 +226,8 @@ impl<P: Endpoint> Node<P> {
     /// # Errors
     /// As [`Self::write`].
     pub fn read(&mut self, local: &Mr, to: u64, from: u64, bytes: u64, id: u64) -> Result<(), NodeError> {
-        self.transfer(local, to, from, bytes, id, Operation::Read)
-    }
-
-    fn transfer(
-        &mut self,
-        local: &Mr,
-        here: u64,
-        there: u64,
-        bytes: u64,
-        id: u64,
-        operation: fn(Remote) -> Operation,
-    ) -> Result<(), NodeError> {
-        let mut at = 0;
-        while at < bytes {
-            let len = PIECE.min(bytes - at);
-            let elements = [Element { address: local.address + here + at, len: len as u32, lkey: local.lkey }];
-            let remote = Remote { address: self.memory.address + there + at, rkey: self.memory.rkey };
-            at += len;
-            // Each is signalled, so that the room is known; only the last one is an event.
-            let id = if at == bytes { id << 1 | 1 } else { id << 1 };
-            let request = SendWr::new(id, operation(remote), Data::Elements(&elements));
-            self.provider.post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
-            self.in_flight += 1;
-        }
-        Ok(())
+        let Self { provider, reads, .. } = self;
+        reads.transfer(provider, Operation::Read, local, (to, from, bytes), id)
     }
 
     /// Writes a command into a slot and rings its doorbell. It begins after all writes before it. [`Event::Completed`]
@@ -224,17 +247,16 @@ impl<P: Endpoint> Node<P> {
         let element = Element { address: mr.address + here as u64, len: COMMAND_BYTES as u32, lkey: mr.lkey };
         let elements = [element];
         let request = SendWr::new(0, Operation::WriteImm(remote, slot), Data::Elements(&elements));
-        self.provider.post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
-        self.in_flight += 1;
+        self.provider.post_send(self.writes.qp, &[request]).map_err(|(_, error)| error)?;
         Ok(())
     }
 
-    /// Makes progress, and appends what has happened.
+    /// Makes progress, and appends what has happened. Returns `true` if there was any progress.
     ///
     /// # Errors
     /// If an operation failed, or the target has closed the connection.
-    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), NodeError> {
-        self.provider.progress()?;
+    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<bool, NodeError> {
+        let any = self.provider.progress()?;
         let mut done = [api::Completion::default(); BATCH];
         let count = self.provider.poll_cq(self.cq, &mut done)?;
         for completion in &done[..count] {
@@ -244,22 +266,19 @@ impl<P: Endpoint> Node<P> {
             match completion.kind {
                 CompletionKind::RecvWriteImm => {
                     self.provider
-                        .post_recv(self.qp, &[RecvWr { id: completion.id, elements: &[] }])
+                        .post_recv(self.writes.qp, &[RecvWr { id: completion.id, elements: &[] }])
                         .map_err(|(_, e)| e)?;
                     let slot = completion.imm.unwrap_or(u32::MAX) as usize;
                     events.push(Event::Completed(self.completion(slot)?));
                 }
-                kind => {
-                    self.in_flight = self.in_flight.saturating_sub(1);
-                    match (kind, completion.id & 1 == 1) {
-                        (CompletionKind::Write, true) => events.push(Event::Written(completion.id >> 1)),
-                        (CompletionKind::Read, true) => events.push(Event::Read(completion.id >> 1)),
-                        _ => {}
-                    }
-                }
+                kind => match (kind, completion.id & 1 == 1) {
+                    (CompletionKind::Write, true) => events.push(Event::Written(completion.id >> 1)),
+                    (CompletionKind::Read, true) => events.push(Event::Read(completion.id >> 1)),
+                    _ => {}
+                },
             }
         }
-        Ok(())
+        Ok(any || count > 0)
     }
 
     /// Returns the completion that the node has written for a slot.
@@ -273,14 +292,13 @@ impl<P: Endpoint> Node<P> {
         Completion::parse(&bytes).ok_or_else(malformed)
     }
 
-    /// Makes the descriptor readable at the next completion. Returns `true` if there may be one already.
+    /// Makes the descriptor readable at the next completion. [Poll](Self::poll) once more before sleeping on it.
     ///
     /// # Errors
     /// If the provider fails.
-    pub fn arm(&mut self) -> Result<bool, NodeError> {
-        self.provider.arm_cq(self.cq, false)?;
+    pub fn arm(&mut self) -> Result<(), NodeError> {
         while self.provider.next_event().is_some() {}
-        Ok(self.provider.progress()?)
+        Ok(self.provider.arm_cq(self.cq, false)?)
     }
 
     /// Returns the descriptor to sleep on.
@@ -294,7 +312,8 @@ impl<P: Endpoint> Node<P> {
     }
 
     fn reason(&self, status: Status) -> NodeError {
-        if !self.client.is_connected() {
+        // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone.
+        if status == Status::Flushed || !self.client.is_connected() {
             return NodeError::Closed;
         }
         NodeError::Operation(match status {

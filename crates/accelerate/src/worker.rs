@@ -6,6 +6,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_compute::stencil::{Real, RegionCells, Residual, StencilError};
 use shotline_memory::Region;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -100,7 +101,10 @@ fn execute_all(jobs: &Receiver<Job>, memory: &Region, threads: usize, wakeup: &O
         let begun = Instant::now();
         let (outcome, max) = match kernel {
             Kernel::Nop => (Outcome::Done, 0.0),
-            Kernel::Stencil(work) => execute(memory, &work, threads),
+            // A panic, of a thread that cannot be started for example, must not leave a node that never answers.
+            Kernel::Stencil(work) => {
+                catch_unwind(AssertUnwindSafe(|| execute(memory, &work, threads))).unwrap_or((Outcome::Failed, 0.0))
+            }
         };
         let (waited, worked) = (begun - rung_at, begun.elapsed());
         let completion = Completion {

@@ -128,6 +128,11 @@ impl Plan {
         self.matrix.rows.div_ceil(self.tile_rows)
     }
 
+    /// Returns the bytes of the rows that are saved at the boundaries of tiles.
+    pub(super) fn halo_bytes(&self) -> u64 {
+        (self.tiles() + 1).saturating_mul(2 * self.round_steps).saturating_mul(self.matrix.row_bytes())
+    }
+
     /// Returns the rows of a tile for a round of this many steps.
     pub(super) fn tile(&self, index: u64, steps: u64) -> TileRows {
         let first = index * self.tile_rows;
@@ -213,7 +218,7 @@ mod tests {
                 cells.store(row, 0, &rows[from as usize]);
             }
             let work = plan.command(&tile, steps, 0, true);
-            assert_eq!(work.check(plan.buffer_bytes), Ok(()), "{plan:?} {tile:?}");
+            assert_eq!(work.check(plan.buffer_bytes, 1), Ok(()), "{plan:?} {tile:?}");
             let result = RegionCells { offset: work.result as usize, ..cells };
             work.stencil(1).advance::<f32>(work.tile, &cells, &result).unwrap();
             for row in tile.above..tile.above + (tile.rows.end - tile.rows.start) {

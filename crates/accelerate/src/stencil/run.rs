@@ -6,7 +6,7 @@ use crate::node::{Event, Node, NodeError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use shotline_compute::stencil::Boundary;
-use shotline_memory::{MemoryError, Mr, Region};
+use shotline_memory::{MemoryError, Mr, Pages, Region, check_capacity};
 use shotline_verbs::cm::Endpoint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,9 +18,14 @@ const NAP: Duration = Duration::from_millis(50);
 /// The stencil was not computed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is not enough memory for the halos.
+    /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// There is not enough memory for the halos.
+    #[error(
+        "the halos of the tiles: {0}, or use tiles of more rows (--tile-rows, --node-memory) or rounds of fewer steps"
+    )]
+    Halos(MemoryError),
     /// A node failed.
     #[error("node {index}: {error}")]
     Node {
@@ -42,7 +47,9 @@ pub enum RunError {
         outcome: Outcome,
     },
     /// A node did nothing for too long.
-    #[error("node {index}: rows {first} to {end} are not {expected} after {seconds} s: the node hangs, or is too slow")]
+    #[error(
+        "node {index}: rows {first} to {end} are not {expected}, and nothing has happened for {seconds} s: the node hangs, or is too slow"
+    )]
     Timeout {
         /// Number of the node, from 0.
         index: usize,
@@ -52,7 +59,7 @@ pub enum RunError {
         end: u64,
         /// What was expected.
         expected: &'static str,
-        /// Time since the last event of the tile.
+        /// Time since the last progress.
         seconds: u64,
     },
     /// The run was interrupted. Some tiles of the matrix have more steps than others.
@@ -139,7 +146,6 @@ struct Work {
     transfers: u32,
     /// Completion that has arrived before the acknowledgements of the writes.
     completion: Option<Completion>,
-    since: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,6 +164,8 @@ struct Lane<'a, P> {
     report: NodeReport,
     writing: Busy,
     reading: Busy,
+    /// Time of the last progress.
+    active_at: Instant,
 }
 
 /// Parameters of a run.
@@ -166,7 +174,7 @@ pub struct Options<'a> {
     pub steps: u64,
     /// Compute the change of the last step.
     pub residual: bool,
-    /// Time without an event of a tile after which its node is considered hung.
+    /// Time after which a node whose operations and commands make no progress is considered hung.
     pub timeout: Duration,
     /// Ends the run.
     pub stop: &'a AtomicBool,
@@ -190,7 +198,8 @@ pub fn run<P: Endpoint>(
     }
     let begin = Instant::now();
     let rounds = options.steps.div_ceil(plan.round_steps);
-    let mut progress = Progress { tiles_in_all: rounds * plan.tiles(), ..Progress::default() };
+    let mut progress = Progress { tiles_in_all: rounds.saturating_mul(plan.tiles()), ..Progress::default() };
+    let mut is_armed = false;
     let mut round = Round { plan, offset, steps: 0, with_squares: false, next: 0, done: 0, max_change: 0.0 };
     for number in 0..rounds {
         round.steps = plan.round_steps.min(options.steps - progress.steps);
@@ -205,13 +214,17 @@ pub fn run<P: Endpoint>(
             for (index, lane) in lanes.iter_mut().enumerate() {
                 busy |= lane.advance(index, &mut round, options)?;
             }
-            let tiles = number * plan.tiles() + round.done;
+            // Looks once more after the nodes are armed: what came before would wake nobody.
+            match (busy, is_armed) {
+                (true, _) => {}
+                (false, false) => arm(&mut lanes)?,
+                (false, true) => sleep(&lanes),
+            }
+            is_armed = !busy && !is_armed;
+            let tiles = number.saturating_mul(plan.tiles()).saturating_add(round.done);
             if tiles != progress.tiles {
                 progress.tiles = tiles;
                 observe(progress);
-            }
-            if !busy {
-                sleep(&mut lanes)?;
             }
         }
         progress.steps += round.steps;
@@ -237,9 +250,10 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(plan: &Plan, matrix: &Arc<Region>, offset: u64) -> Result<Self, MemoryError> {
-        let halo_bytes = (plan.tiles() + 1) * 2 * plan.round_steps * plan.matrix.row_bytes();
-        let (halos, squares) = (Region::heap(halo_bytes as usize)?, Region::heap(8 * plan.matrix.rows as usize)?);
+    fn new(plan: &Plan, matrix: &Arc<Region>, offset: u64) -> Result<Self, RunError> {
+        let (halo_bytes, squares_bytes) = (plan.halo_bytes(), plan.matrix.rows.saturating_mul(8));
+        check_capacity([(Pages::Small, halo_bytes), (Pages::Small, squares_bytes)]).map_err(RunError::Halos)?;
+        let (halos, squares) = (Region::heap(halo_bytes as usize)?, Region::heap(squares_bytes as usize)?);
         Ok(Self { matrix: Arc::clone(matrix), offset, halos, squares })
     }
 
@@ -293,10 +307,11 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     fn new(node: &'a mut Node<P>, plan: &Plan, memory: &Memory) -> Result<Self, NodeError> {
         let (matrix, halos) = (node.register(&memory.matrix)?, node.register(&memory.halos)?);
         let squares = node.register(&memory.squares)?;
+        node.divide(plan.buffer_bytes.saturating_mul(plan.buffers.into()));
         let buffer = |number: u32| Buffer { offset: u64::from(number) * plan.buffer_bytes, work: None };
         let buffers = (0..plan.buffers).map(buffer).collect();
         let (report, writing, reading) = Default::default();
-        Ok(Self { node, matrix, halos, squares, buffers, report, writing, reading })
+        Ok(Self { node, matrix, halos, squares, buffers, report, writing, reading, active_at: Instant::now() })
     }
 
     /// Returns what the node has done.
@@ -312,32 +327,21 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             && let Some(free) = self.buffers.iter().position(|buffer| buffer.work.is_none())
         {
             let tile = round.plan.tile(round.next, round.steps);
-            if self.node.room() < self.operations(round.plan, &tile) {
-                break;
-            }
             self.begin(free, round.next, tile, round).map_err(failed)?;
             round.next += 1;
             busy = true;
         }
         let mut events = Vec::new();
-        self.node.poll(&mut events).map_err(failed)?;
+        let any = self.node.poll(&mut events).map_err(failed)?;
         for event in &events {
             self.handle(index, *event, round)?;
         }
-        if events.is_empty() {
-            self.check_time(index, options.timeout)?;
-            if !self.node.is_connected() {
-                return Err(failed(NodeError::Closed));
-            }
+        if busy || any {
+            self.active_at = Instant::now();
+            return Ok(true);
         }
-        Ok(busy || !events.is_empty())
-    }
-
-    /// Returns an upper bound of the operations of a tile, in both directions.
-    fn operations(&self, plan: &Plan, tile: &TileRows) -> u32 {
-        let row = plan.matrix.row_bytes();
-        let rows = [tile.above, tile.rows.end - tile.rows.start, tile.below];
-        rows.iter().map(|rows| Node::<P>::operations(rows * row)).sum::<u32>() + 2
+        self.check_time(index, options.timeout)?;
+        if self.node.is_connected() { Ok(false) } else { Err(failed(NodeError::Closed)) }
     }
 
     /// Writes a tile and its command.
@@ -362,8 +366,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         let command = plan.command(&tile, round.steps, offset, round.with_squares);
         self.node.command(buffer as u32, Kernel::Stencil(command), id)?;
         self.writing.begin();
-        self.buffers[buffer].work =
-            Some(Work { tile, stage: Stage::Writing, transfers, completion: None, since: Instant::now() });
+        self.buffers[buffer].work = Some(Work { tile, stage: Stage::Writing, transfers, completion: None });
         Ok(())
     }
 
@@ -375,16 +378,16 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         let (Event::Written(id) | Event::Read(id)) = event else {
             let Event::Completed(completion) = event else { return Err(unexpected()) };
             let buffer = self.buffers.get_mut(completion.id as usize).ok_or_else(unexpected)?;
-            buffer.work.as_mut().ok_or_else(unexpected)?.completion = Some(completion);
+            let work = buffer.work.as_mut().filter(|work| work.completion.is_none()).ok_or_else(unexpected)?;
+            work.completion = Some(completion);
             return self.read_back(index, completion.id as usize, round);
         };
         let buffer = self.buffers.get_mut(id as usize).ok_or_else(unexpected)?;
         let work = buffer.work.as_mut().ok_or_else(unexpected)?;
-        work.transfers -= 1;
+        work.transfers = work.transfers.checked_sub(1).ok_or_else(unexpected)?;
         if work.transfers > 0 {
             return Ok(());
         }
-        work.since = Instant::now();
         match work.stage {
             Stage::Writing => {
                 self.writing.end();
@@ -416,7 +419,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         if round.with_squares {
             round.max_change = larger(round.max_change, completion.max);
         }
-        (work.stage, work.transfers, work.since) = (Stage::Reading, 1, Instant::now());
+        (work.stage, work.transfers) = (Stage::Reading, 1);
         self.reading.begin();
         let (row, count) = (round.plan.matrix.row_bytes(), rows.end - rows.start);
         let (id, from) = (buffer as u64, *offset + above * row);
@@ -429,16 +432,19 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         squares.map_or(Ok(()), |at| self.node.read(&self.squares, 8 * rows.start, at, 8 * count, id)).map_err(failed)
     }
 
-    /// Returns an error if a tile had no event for too long.
+    /// Returns an error if the node made no progress for too long.
     fn check_time(&self, index: usize, timeout: Duration) -> Result<(), RunError> {
-        let late = self.buffers.iter().filter_map(|buffer| buffer.work.as_ref());
-        let Some(work) = late.into_iter().find(|work| work.since.elapsed() > timeout) else { return Ok(()) };
+        let seconds = self.active_at.elapsed().as_secs();
+        let Some(work) = self.buffers.iter().find_map(|buffer| buffer.work.as_ref()) else { return Ok(()) };
+        if self.active_at.elapsed() <= timeout {
+            return Ok(());
+        }
         let expected = match work.stage {
             Stage::Writing => "written",
             Stage::Computing => "computed",
             Stage::Reading => "read back",
         };
-        let (first, end, seconds) = (work.tile.rows.start, work.tile.rows.end, work.since.elapsed().as_secs());
+        let (first, end) = (work.tile.rows.start, work.tile.rows.end);
         Err(RunError::Timeout { index, first, end, expected, seconds })
     }
 }
@@ -448,16 +454,18 @@ fn larger(a: f64, b: f64) -> f64 {
     if b <= a || a.is_nan() { a } else { b }
 }
 
-/// Sleeps until a node has something to do.
-fn sleep<P: Endpoint>(lanes: &mut [Lane<'_, P>]) -> Result<(), RunError> {
+/// Makes the descriptors of the nodes readable at their next completions.
+fn arm<P: Endpoint>(lanes: &mut [Lane<'_, P>]) -> Result<(), RunError> {
     for (index, lane) in lanes.iter_mut().enumerate() {
-        if lane.node.arm().map_err(|error| RunError::Node { index, error })? {
-            return Ok(());
-        }
+        lane.node.arm().map_err(|error| RunError::Node { index, error })?;
     }
+    Ok(())
+}
+
+/// Sleeps until a node has something to do.
+fn sleep<P: Endpoint>(lanes: &[Lane<'_, P>]) {
     let mut fds: Vec<_> = lanes.iter().map(|lane| PollFd::from_borrowed_fd(lane.node.fd(), PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as _ };
     // A signal ends the sleep early.
     let _ = rustix::event::poll(&mut fds, Some(&time));
-    Ok(())
 }

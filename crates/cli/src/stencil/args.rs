@@ -59,6 +59,9 @@ pub struct Args {
     /// Tiles that a node holds: while one is computed, another is written or read
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub buffers: u32,
+    /// Do not compute the change of the last step
+    #[arg(long)]
+    pub no_change: bool,
     /// NumPy file of the result. The file is the memory of the run: the matrix can be larger than this machine's memory
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

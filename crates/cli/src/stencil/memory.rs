@@ -8,10 +8,14 @@ use shotline_accelerate::stencil::Matrix;
 use shotline_compute::stencil::Real;
 use shotline_memory::{Pages, Region, check_capacity};
 use shotline_store::npy::header_bytes;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::available_parallelism;
+use tempfile::{Builder, NamedTempFile};
 
 /// Offset of the values in a file: a page, so that the values begin at an address that suits every device.
 const HEADER_BYTES: usize = 4096;
@@ -26,19 +30,11 @@ pub struct ResultMemory {
     file: Option<OutFile>,
 }
 
-/// A file under a temporary name, which is removed when this value is dropped.
+/// A file under a temporary name of its own, which is removed when this value is dropped.
 struct OutFile {
-    partial: PathBuf,
+    partial: NamedTempFile,
     path: PathBuf,
-    is_published: bool,
-}
-
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if !self.is_published {
-            let _ = std::fs::remove_file(&self.partial);
-        }
-    }
+    force: bool,
 }
 
 impl ResultMemory {
@@ -57,7 +53,7 @@ impl ResultMemory {
             Some(path) => {
                 let file = OutFile::create(path, args.force)?;
                 let len = bytes.checked_add(HEADER_BYTES).ok_or_else(too_large)?;
-                let region = Region::file(&file.partial, len, true)?;
+                let region = Region::file(file.partial.path(), len, true)?;
                 let dimensions = [matrix.rows, matrix.columns];
                 region.write(0, &header_bytes('f', size_of::<F>(), &dimensions, HEADER_BYTES));
                 Self { region, offset: HEADER_BYTES as u64, row_bytes, file: Some(file) }
@@ -67,20 +63,30 @@ impl ResultMemory {
         Ok(memory)
     }
 
+    /// Copies the source, by all processors.
     fn fill<F: Real>(&self, source: &Source, stop: &AtomicBool) -> Result {
-        let bar = Progress::new("rows prepared");
-        let mut row = vec![F::default(); source.shape.columns as usize];
-        for number in 0..source.shape.rows {
-            if stop.load(Relaxed) {
-                return Err("interrupted before the first step".into());
+        let bar = Mutex::new(Progress::new("rows prepared"));
+        let next = AtomicU64::new(0);
+        let work = || -> std::result::Result<(), String> {
+            let mut row = vec![F::default(); source.shape.columns as usize];
+            loop {
+                let number = next.fetch_add(1, Relaxed);
+                if number >= source.shape.rows || stop.load(Relaxed) {
+                    return Ok(());
+                }
+                source.read(number, 0, &mut row).map_err(|error| error.to_string())?;
+                self.region.write(self.row(number), F::bytes(&row));
+                if number.is_multiple_of(256) {
+                    bar.lock().iter().for_each(|bar| bar.update(number, source.shape.rows));
+                }
             }
-            source.read(number, 0, &mut row)?;
-            self.region.write(self.row(number), F::bytes(&row));
-            if number.is_multiple_of(256) {
-                bar.update(number, source.shape.rows);
-            }
-        }
-        Ok(())
+        };
+        let threads = available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })?;
+        if stop.load(Relaxed) { Err("interrupted before the first step".into()) } else { Ok(()) }
     }
 
     fn row(&self, number: u64) -> usize {
@@ -93,14 +99,20 @@ impl ResultMemory {
     }
 
     /// Gives a file its name, once its values are on the drive. Returns the name.
-    pub fn publish(mut self) -> Result<Option<PathBuf>> {
-        let Some(file) = &mut self.file else { return Ok(None) };
-        let failed = |error| format!("cannot save {}: {error}", file.path.display());
-        File::open(&file.partial).and_then(|open| open.sync_all()).map_err(failed)?;
-        std::fs::rename(&file.partial, &file.path).map_err(failed)?;
-        file.is_published = true;
-        Ok(Some(file.path.clone()))
+    pub fn publish(self) -> Result<Option<PathBuf>> {
+        let Some(OutFile { partial, path, force }) = self.file else { return Ok(None) };
+        let failed = |error| format!("cannot save {}: {error}", path.display());
+        partial.as_file().sync_all().map_err(failed)?;
+        let kept = if force { partial.persist(&path) } else { partial.persist_noclobber(&path) };
+        kept.map_err(|error| failed(error.error))?;
+        File::open(folder(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(Some(path))
     }
+}
+
+/// Returns the folder of a file.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl OutFile {
@@ -109,14 +121,10 @@ impl OutFile {
             return Err(format!("{} exists: choose another name, or use --force", path.display()).into());
         }
         let mut name = path.file_name().ok_or("expected --out with the name of a file")?.to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        // Of an earlier run that was killed: its length may be another.
-        match std::fs::remove_file(&partial) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("cannot replace {}: {error}", partial.display()).into())
-            }
-            _ => Ok(Self { partial, path: path.into(), is_published: false }),
-        }
+        name.push(".");
+        let readable = Permissions::from_mode(0o644);
+        let partial = Builder::new().prefix(&name).suffix(".partial").permissions(readable).tempfile_in(folder(path));
+        let partial = partial.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+        Ok(Self { partial, path: path.into(), force })
     }
 }

@@ -67,7 +67,8 @@ impl<F: Real> WithNodes for Run<'_, F> {
         let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
         let round_steps = args.round_steps().min(max_steps);
         let plan = Plan::new(matrix, round_steps, smallest, args.buffers, args.tile_rows, nodes.len() as u64)?;
-        let options = Options { steps: args.steps(), residual: true, timeout: args.timeout, stop: self.stop };
+        let options =
+            Options { steps: args.steps(), residual: !args.no_change, timeout: args.timeout, stop: self.stop };
         let bar = Progress::new("tiles");
         let observe = |progress: stencil::Progress| bar.update(progress.tiles, progress.tiles_in_all);
         let report = stencil::run(&plan, &mut nodes, (&self.memory.region, self.memory.offset), &options, observe)?;
@@ -109,8 +110,8 @@ impl<F: Real> Run<'_, F> {
             updates_per_s: (matrix.rows * matrix.columns) as f64 * args.steps() as f64 / seconds.max(1e-9),
             bytes_per_s: moved as f64 / seconds.max(1e-9),
             nodes: report.nodes.into_iter().map(Into::into).collect(),
-            max_change: report.max_change,
-            l2_change: report.l2_change,
+            max_change: (!args.no_change).then_some(report.max_change),
+            l2_change: (!args.no_change).then_some(report.l2_change),
             values_verified,
             out,
             map: args.map.clone(),

@@ -34,10 +34,10 @@ pub struct StencilReport {
     /// Bytes written to the nodes and read back, per second.
     pub bytes_per_s: f64,
     pub nodes: Vec<NodeSummary>,
-    /// Largest change of the last step; text if it is not a number.
-    pub max_change: f64,
+    /// Largest change of the last step. `null` in JSON if it is not finite, or not known.
+    pub max_change: Option<f64>,
     /// Root of the sum of the squares of the changes of the last step.
-    pub l2_change: f64,
+    pub l2_change: Option<f64>,
     /// Number of values that were computed again and had the same bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values_verified: Option<u64>,
@@ -123,9 +123,9 @@ impl Report for StencilReport {
             ("time".into(), format!("{:.3} s", self.seconds)),
             ("updates".into(), format!("{:.3} x 10^9 values/s", self.updates_per_s / 1e9)),
             ("written and read".into(), format!("{:.2} GB/s", self.bytes_per_s / 1e9)),
-            ("largest change of the last step".into(), format!("{:.3e}", self.max_change)),
-            ("verified".into(), verified),
         ];
+        table.extend(self.max_change.map(|max| ("largest change of the last step".into(), format!("{max:.3e}"))));
+        table.push(("verified".into(), verified));
         let files = [("result", &self.out), ("map", &self.map)];
         table.extend(
             files.into_iter().filter_map(|(name, path)| Some((name.into(), path.as_ref()?.display().to_string()))),

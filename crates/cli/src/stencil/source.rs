@@ -78,10 +78,7 @@ impl Source {
     fn read_bytes<F: Real>(&self, row: u64, column: u64, to: &mut [u8]) -> std::result::Result<(), String> {
         match &self.origin {
             Origin::Generated { seed } => {
-                for (index, value) in to.chunks_exact_mut(size_of::<F>()).enumerate() {
-                    let number = F::from_f64(self.value(row, column + index as u64, *seed));
-                    value.copy_from_slice(F::bytes(&[number]));
-                }
+                self.generate::<F>(row, column, to, *seed);
                 Ok(())
             }
             Origin::File { array, path } => {
@@ -92,18 +89,26 @@ impl Source {
         }
     }
 
-    fn value(&self, row: u64, column: u64, seed: u64) -> f64 {
+    /// Generates a part of a row.
+    fn generate<F: Real>(&self, row: u64, column: u64, to: &mut [u8], seed: u64) {
         let side = self.shape.rows.min(self.shape.columns) as f64;
-        let (x, y) = (column as f64 / self.shape.columns as f64, row as f64 / self.shape.rows as f64);
-        let scale = |part: f64, count: u64| part * count as f64 / side;
-        let is_inside = |(cx, cy, radius, _): &&(f64, f64, f64, f64)| {
-            let (dx, dy) = (scale(x - cx, self.shape.columns), scale(y - cy, self.shape.rows));
-            dx * dx + dy * dy < radius * radius
-        };
-        let disc = DISCS.iter().find(is_inside).map_or(0.0, |disc| disc.3);
-        let place = row.wrapping_mul(self.shape.columns).wrapping_add(column);
-        let noise = SplitMix64::new(seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15)).next_u64() >> 11;
-        disc + NOISE * (noise as f64 / (1_u64 << 53) as f64 - 0.5)
+        let mut discs = vec![0.0; to.len() / size_of::<F>()];
+        // The first disc is in front.
+        for (x, y, radius, value) in DISCS.into_iter().rev() {
+            let below = (row as f64 - y * self.shape.rows as f64) / side;
+            let half = (radius * radius - below * below).max(0.0).sqrt() * side;
+            // In columns of the matrix, so that every part of a row has the same edges.
+            let middle = x * self.shape.columns as f64;
+            let edge = |at: f64| (at.ceil().max(0.0) as u64).saturating_sub(column).min(discs.len() as u64) as usize;
+            let inside = edge(middle - half)..edge(middle + half);
+            discs[inside].fill(value);
+        }
+        let first = row.wrapping_mul(self.shape.columns).wrapping_add(column);
+        for ((place, disc), value) in (first..).zip(discs).zip(to.chunks_exact_mut(size_of::<F>())) {
+            let noise = SplitMix64::new(seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15)).next_u64() >> 11;
+            let number = F::from_f64(disc + NOISE * (noise as f64 / (1_u64 << 53) as f64 - 0.5));
+            value.copy_from_slice(F::bytes(&[number]));
+        }
     }
 }
 
@@ -131,6 +136,19 @@ mod tests {
         };
         assert!(row(5, 1) == row(5, 1) && row(5, 1) != row(6, 1) && row(5, 1) != row(5, 2));
         assert!(row(5, 1).windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn parts_of_a_row_are_those_of_the_whole_row() {
+        let source = Source::generated(Shape { rows: 1000, columns: 1000 }, Values::F64, 1);
+        let (mut whole, mut part) = ([0_f64; 1000], [0_f64; 100]);
+        for row in (0..1000).step_by(7) {
+            source.read(row, 0, &mut whole).unwrap();
+            for column in (0..900).step_by(13) {
+                source.read(row, column, &mut part).unwrap();
+                assert_eq!(part, whole[column as usize..][..100], "row {row}, column {column}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use super::traffic::{Budget, TrafficPeer};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_accelerate::Accelerator;
-use shotline_verbs::cm::message::{Accept, Cause, Offer, Refusal, Regions, RoleAssignment, Statistics, Welcome};
+use shotline_verbs::cm::message::{
+    Accept, Cause, Offer, Refusal, Regions, RoleAssignment, Statistics, TargetRole, Welcome,
+};
 use shotline_verbs::cm::{Endpoint, EndpointCounters, Exports, Host, SessionId};
 use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::HashMap;
@@ -205,6 +207,10 @@ impl<P: Endpoint> Host for EndpointHost<P> {
     }
 
     fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal> {
+        if !self.supports_roles && assignment.role != TargetRole::Commands {
+            let words = "this target takes no part in measurements: start it with --messages";
+            return Err(Refusal::new(Cause::Unsupported, words));
+        }
         let exports = self.exports.exports().to_vec();
         let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
         let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == assignment.qp.get());
