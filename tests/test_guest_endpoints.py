@@ -217,3 +217,9 @@ def test_a_missing_device_is_reported_with_the_available_ones(guest):
     assert re.search(r'no RDMA device "mlx5_0"; found .*rxe0', done.output), done.output
     done = guest.run("shotline target --region a=4K --transport ibverbs:rxe0,gid=200")
     assert f"({GUEST})" in done.output, done.output
+
+
+def test_memory_that_no_device_can_register_is_refused(guest):
+    done = guest.run(f"shotline target --region a=4K,memory=emulated --transport {device(guest)} --listen {GUEST}:0")
+    assert done.code == 1 and "shotline: region a: an RDMA device cannot register" in done.output, done.output
+    assert "--transport soft" in done.output, done.output

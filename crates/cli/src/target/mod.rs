@@ -21,8 +21,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_accelerate::Accelerator;
 use shotline_accelerate::control::{CONTROL_BYTES, CONTROL_REGION};
-use shotline_memory::{Access, RegionKind, check_capacity};
-use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
+use shotline_memory::{Access, Addressing, RegionKind, check_capacity};
+use shotline_verbs::api::{ControlSocket, Flag, Mtu, Provider, Reach};
 use shotline_verbs::cm::message::Name;
 use shotline_verbs::cm::{
     Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, MemoryBudget, MemoryLimit, Token,
@@ -210,12 +210,13 @@ struct Served {
 /// Serves regions over one endpoint for all initiators, including those of another listener.
 fn export<P: Endpoint>(
     args: &Args,
-    provider: P,
+    mut provider: P,
     listener: Option<Box<dyn Listener<P>>>,
     served: &Served,
     stop: &AtomicBool,
 ) -> Result<Report> {
     let memory = provider.address();
+    check_device_memory(&mut provider, &served.regions)?;
     let mut exports = Exports::new(provider);
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::MAX));
     (exports.strict, exports.accept_any_source_port) = (args.strict_ib, args.accept_any_source_port);
@@ -223,6 +224,20 @@ fn export<P: Endpoint>(
     served.regions.iter().try_for_each(|export| exports.export(export.clone()))?;
     let host = EndpointHost::new(exports, args.messages).with_listener(listener);
     serve(args, &mut host.with_accelerator(served.accelerator.clone()), served, memory, stop)
+}
+
+/// Registers each region of device memory once. What provider and device cannot register is reported at the start, not to
+/// each initiator.
+fn check_device_memory<P: Provider>(provider: &mut P, regions: &[Export]) -> Result {
+    let is_unmapped = |export: &&Export| !export.region.is_mapped();
+    for Export { name, region, bytes, rights } in regions.iter().filter(is_unmapped) {
+        let pd = provider.alloc_pd()?;
+        let registered = provider.reg_mr(pd, region, 0, *bytes, *rights, Addressing::ZeroBased);
+        let mr = registered.map_err(|error| format!("region {name}: {error}"))?;
+        provider.dereg_mr(&mr)?;
+        provider.dealloc_pd(pd)?;
+    }
+    Ok(())
 }
 
 /// Serves regions over one endpoint for each initiator, linked by shared memory.

@@ -12,6 +12,8 @@
 //!   (elsewhere [`QpConfig::strict`](crate::api::QpConfig) selects this). The device chooses their numbers and the
 //!   remote keys; many can be guessed.
 //! - The addresses of a registration start at the memory's offset in its first page: 0 for whole regions.
+//! - Memory that is not mapped into this process must be exported as a dma-buf ([`Region::export`]): the device accesses
+//!   it directly. Other unmapped memory is refused.
 //! - Memory that outstanding requests use cannot be deregistered.
 //! - UD queue pairs cannot use a shared receive queue: a device writes 40 bytes before each datagram, for which
 //!   receives of other messages have no space.
@@ -31,6 +33,8 @@
 //! | search for a device by address | [`find`] |
 //! | datagrams alone, as a [`PacketIo`](shotline_transport::PacketIo) | [`ud`] |
 //! | safe wrappers of the library | [`sys`] |
+//!
+//! [`Region::export`]: shotline_memory::Region::export
 
 mod cm_endpoint;
 mod convert;

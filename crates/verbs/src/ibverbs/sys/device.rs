@@ -149,7 +149,7 @@ pub(super) fn gid_of(ip: IpAddr) -> RawGid {
 pub struct Context {
     pub(super) library: &'static Library,
     pub(super) context: NonNull<ibv_context>,
-    name: String,
+    pub(super) name: String,
 }
 
 // SAFETY: libibverbs locks the mutable state of a context.

@@ -10,10 +10,14 @@ const MISSING: &str = "libibverbs.so.1, rdma-core's library, cannot be loaded";
 const INSTALL: &str = "install it: apt install libibverbs1 ibverbs-providers";
 
 macro_rules! functions {
-    ($($field:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    (
+        newer { $($newer:ident: $newer_name:ident($($newer_argument:ty),*) -> $newer_result:ty;)* }
+        $($field:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?;)*
+    ) => {
         /// The functions of the loaded library.
         pub(super) struct Library {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> $newer_result>,)*
         }
 
         impl Library {
@@ -28,13 +32,40 @@ macro_rules! functions {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found)
                         }
                     },)*
+                    $($newer: {
+                        let found = symbol(handle, concat!(stringify!($newer_name), "\0")).ok();
+                        // SAFETY: as above, since the version that introduced the symbol.
+                        found.map(|found| unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($newer_argument),*) -> $newer_result>(
+                                found,
+                            )
+                        })
+                    },)*
                 })
+            }
+
+            /// Returns a library for tests: functions that end the process, and none of the newer ones.
+            #[cfg(test)]
+            pub(super) fn unusable() -> Self {
+                Self {
+                    $($field: {
+                        unsafe extern "C" fn $name($(_: $argument),*) $(-> $result)? {
+                            std::process::abort()
+                        }
+                        $name
+                    },)*
+                    $($newer: None,)*
+                }
             }
         }
     };
 }
 
 functions! {
+    newer {
+        // rdma-core 34.
+        reg_dmabuf_mr: ibv_reg_dmabuf_mr(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
+    }
     get_device_list: ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
     free_device_list: ibv_free_device_list(*mut *mut ibv_device);
     get_device_name: ibv_get_device_name(*mut ibv_device) -> *const c_char;

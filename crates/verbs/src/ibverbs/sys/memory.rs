@@ -1,16 +1,29 @@
 //! Protection domains and registered memory.
 
 use super::abi::*;
-use super::check_pointer;
 use super::device::Context;
+use super::{check_pointer, failed};
+use rustix::fd::{AsRawFd as _, BorrowedFd};
 use shotline_memory::{Access, Region};
 use shotline_transport::IoError;
+use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 const MEMLOCK: &str = "; a device's memory is locked: raise the limit (ulimit -l unlimited, or LimitMEMLOCK=infinity in a \
                        systemd unit) if it is too low";
+
+/// Remedies of a dma-buf that is refused, by cause.
+const NO_DMABUF: &str = "; the RDMA device, its driver in Linux or its provider in rdma-core cannot register a dma-buf: \
+                         expected Linux 5.12 or later and a device that supports it (mlx5, for example); use another \
+                         device, or memory of this machine (memory=heap)";
+const NO_PEER: &str = "; the RDMA device cannot reach the memory: both drivers must support peer to peer, and both \
+                       devices must be below the same PCI host bridge or in one that Linux permits; use another slot, \
+                       or memory of this machine (memory=heap)";
+const SEE_LOG: &str = "; the kernel's log may have the reason (dmesg); memory of this machine can be used instead \
+                       (memory=heap)";
 
 /// A protection domain.
 pub struct Pd {
@@ -104,6 +117,41 @@ impl Mr {
         Ok(Self { pd: Arc::clone(pd), mr, _region: Some(Arc::clone(region)) })
     }
 
+    /// Registers `len` bytes from `offset` of a region that is exported as the dma-buf `fd`, which begins with the
+    /// region. The descriptor may be closed afterwards. Otherwise like [`Self::with_iova`].
+    ///
+    /// # Errors
+    /// If the library is older than rdma-core 34, or the device, its driver or the driver that exported the memory
+    /// refuses. The error has the remedy.
+    pub fn with_dmabuf(
+        pd: &Arc<Pd>,
+        region: &Arc<Region>,
+        fd: BorrowedFd<'_>,
+        range: Range<u64>,
+        access: Access,
+        iova: u64,
+    ) -> Result<Self, IoError> {
+        let (context, len) = (&pd.context, range.end - range.start);
+        let Some(register) = context.library.reg_dmabuf_mr else {
+            return Err(IoError::Config(format!(
+                "memory of another device cannot be registered with {}: the rdma-core of this machine has no \
+                 ibv_reg_dmabuf_mr, expected version 34 or later; update libibverbs1, or use memory of this machine \
+                 (memory=heap)",
+                context.name()
+            )));
+        };
+        // SAFETY: the domain lives, and the kernel checks range, rights and descriptor. The memory is not mapped by this
+        // process, except for copies by atomic words, so what a device writes breaks no aliasing rule.
+        let mr =
+            unsafe { register(pd.pd.as_ptr(), range.start, len as usize, iova, fd.as_raw_fd(), flags(access) as i32) };
+        let mr = NonNull::new(mr).ok_or_else(|| {
+            let source = io::Error::last_os_error();
+            let hint = dmabuf_remedy(&source);
+            failed(format!("registering {len} bytes of a dma-buf with {}", context.name()), source, hint)
+        })?;
+        Ok(Self { pd: Arc::clone(pd), mr, _region: Some(Arc::clone(region)) })
+    }
+
     /// Creates a null memory region, which discards all writes, if the device supports it (mlx5).
     pub fn null(pd: &Arc<Pd>) -> Option<Self> {
         type Alloc = Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>;
@@ -140,6 +188,18 @@ impl Drop for Mr {
         // SAFETY: it was registered once. From here on the device refuses its keys. If the kernel refuses (a bound
         // memory window), the kernel keeps the pages, and our addresses are not used any more.
         unsafe { (self.pd.context.library.dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+/// Returns the remedy of an error of `ibv_reg_dmabuf_mr`.
+fn dmabuf_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        // The kernel has no such method, for this device or at all; neither it nor the library has the function; the
+        // kernel was built without what it needs.
+        Some(libc::EPROTONOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => NO_DMABUF,
+        // The exporter refuses to attach the device, or the PCI layer to map one device for the other.
+        Some(libc::EINVAL | libc::EREMOTEIO | libc::EPERM | libc::ENODEV) => NO_PEER,
+        _ => SEE_LOG,
     }
 }
 

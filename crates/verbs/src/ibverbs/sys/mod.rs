@@ -22,6 +22,8 @@ mod ah;
 mod completion;
 mod crc;
 mod device;
+#[cfg(test)]
+pub(super) mod fake;
 mod library;
 mod memory;
 mod pair;
