@@ -139,6 +139,8 @@ def test_unusable_devices_are_refused_with_a_remedy(guest):
             assert done.code == 1 and all(word in done.output for word in words), done.output
         done = run.spawn("--shots", 1, "--framing", "udp").end()
         assert done.code == 1 and "datagrams" in done.output, done.output
+        done = run.spawn("--shots", 1, "--pool-memory", "emulated").end()
+        assert done.code == 1 and "expected --pool-memory heap, huge, memfd or file=PATH" in done.output, done.output
 
 
 def test_the_doctor_finds_the_device_with_the_address(guest):

@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -111,6 +113,38 @@ def test_one_of_two_links_is_recorded(tmp_path):
     assert ended["shots_sent"] == ended["shots_complete"] == 10
     assert check_samples(Recording(path)) == 10
     verify(path)
+
+
+KINDS = ["memfd", "huge", "file", "emulated", "emulated:write=2GB/s:latency=1us"]
+
+
+@pytest.mark.parametrize("options", [(), ("--compress", "lz4", "--roll-shots", 8)], ids=["plain", "compressed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_of_any_kind_of_memory_loses_nothing(tmp_path, kind, options):
+    free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+    if kind == "huge" and not (free.exists() and int(free.read_text()) >= 16):
+        pytest.skip("too few free huge pages: sudo sysctl -w vm.nr_hugepages=16")
+    memory = f"file={tmp_path / 'pool'}" if kind == "file" else kind
+    path, flags = tmp_path / "run.h5", ["--loss", 0.01, "--reorder", 0.01, "--seed", 5]
+    options = ("--pool", "32MiB", "--pool-memory", memory, *options)
+    ended, report = record_and_report(path, flags, "--shots", 20, "--samples", 500, *SLOW, *options)
+    assert ended["packets_missing"] > 0
+    if "--compress" not in options:
+        assert check_samples(check_missing_packets(path, ended, report)) > 0
+        with h5py.File(path) as file:
+            assert tomllib.loads(file.attrs["config"])["pool_memory"] == memory
+    verify(path)
+
+
+NO_POOL = {"huge": "reserved pages of 2 MiB", "dmabuf:999": "999", "bar:ffff:00:1f.7/0": "ffff:00:1f.7"}
+
+
+@pytest.mark.parametrize("kind", NO_POOL)
+def test_memory_that_cannot_be_the_pool_is_refused(tmp_path, kind):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        error = record(probe, "--out", path, "--pool", "900GiB", "--pool-memory", kind).refused()
+    assert NO_POOL[kind] in error and not path.exists()
 
 
 @pytest.mark.parametrize(

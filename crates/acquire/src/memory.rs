@@ -3,7 +3,7 @@
 //! learning proceeds meanwhile.
 
 use crate::receiver::SPARE_BYTES;
-use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
+use shotline_memory::{MemoryError, Pool, Region, RegionId, RegionKind, Regions, Registrar, Sge};
 use shotline_transport::SCRATCH_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,20 @@ impl Memory {
     /// As [`Self::new`], with memory that a device in another process can write.
     pub(crate) fn shared(bytes: u64) -> Result<Self, MemoryError> {
         Self::over(Region::memfd_untouched("shotline-shots", length(bytes))?)
+    }
+
+    /// As [`Self::new`], with memory of this kind. Other kinds than the default one may be populated before this returns.
+    pub(crate) fn of_kind(kind: &RegionKind, bytes: u64) -> Result<Self, MemoryError> {
+        match kind {
+            RegionKind::Heap => Self::new(bytes),
+            RegionKind::Memfd => Self::shared(bytes),
+            RegionKind::Huge
+            | RegionKind::File(_)
+            | RegionKind::Emulated(_)
+            | RegionKind::Bar(_)
+            | RegionKind::Dmabuf(_)
+            | RegionKind::Cuda(_) => Self::over(kind.make("shotline-shots", length(bytes), true)?),
+        }
     }
 
     fn over(region: Arc<Region>) -> Result<Self, MemoryError> {
@@ -79,6 +93,7 @@ impl Drop for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shotline_memory::{Pages, PathModel};
 
     #[test]
     fn shared_memory_has_a_descriptor_and_is_populated() {
@@ -86,6 +101,18 @@ mod tests {
         memory.wait_populated().unwrap();
         let pool = memory.pool(4096).unwrap();
         assert!(pool.region().is_shared() && pool.region().fd().is_some());
+    }
+
+    #[test]
+    fn memory_has_the_requested_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RegionKind::File(folder.path().join("pool"));
+        let emulated = RegionKind::Emulated(PathModel::default());
+        for (kind, pages) in [(RegionKind::Memfd, Pages::Memfd), (file, Pages::File), (emulated, Pages::Device)] {
+            let mut memory = Memory::of_kind(&kind, 1 << 20).unwrap();
+            memory.wait_populated().unwrap();
+            assert_eq!(memory.pool(4096).unwrap().region().pages(), pages, "{kind}");
+        }
     }
 
     #[test]

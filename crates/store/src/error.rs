@@ -187,6 +187,14 @@ pub enum StoreError {
         /// The reason.
         source: shotline_memory::MemoryError,
     },
+    /// Host memory for shots in memory of a device cannot be allocated.
+    #[error(
+        "cannot allocate host memory for writes of shots from a device's memory: {source}; use fewer writes (--in-flight)"
+    )]
+    Staging {
+        /// The reason.
+        source: shotline_memory::MemoryError,
+    },
     /// Every recent write failed.
     #[error("the last {count} writes to {} all failed, the latest with: {source}; the rows before them are safe", path.display())]
     EveryWriteFails {

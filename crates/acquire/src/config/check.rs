@@ -9,6 +9,7 @@ use super::values::{Align, Compression, queue_pair};
 use crate::cpu;
 use crate::sink::Policy;
 use shotline_backends::{Options, Role, Transport};
+use shotline_memory::RegionKind;
 use shotline_store::shot::MAX_LINKS;
 use shotline_verbs::ud::QueuePair;
 use shotline_wire::framing::Kind;
@@ -81,6 +82,11 @@ fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), I
     if broken { Err(invalid(key, message)) } else { Ok(()) }
 }
 
+/// Returns the kind of a pool that a device in another process writes, `None` if there is no such kind.
+fn shared_pool(kind: &RegionKind) -> Option<RegionKind> {
+    kind.shareable_kind().filter(RegionKind::is_mapped)
+}
+
 impl Settings {
     /// Checks settings and returns the choices that they make. Rules that depend on the probe or the machine's drives
     /// are checked later.
@@ -132,6 +138,7 @@ impl Settings {
         self.check_triggers()?;
         self.check_captures()?;
         self.check_transport()?;
+        self.check_pool_memory()?;
         Ok(ResolvedSettings {
             settings: self,
             sender,
@@ -323,6 +330,23 @@ impl Settings {
         given.into_iter().try_for_each(|(key, options)| {
             transport.check(Role::Receiver, &options).map_err(|error| invalid(key, error))
         })
+    }
+
+    /// Refuses memory for the pool that another process cannot write, if the transport needs that.
+    fn check_pool_memory(&self) -> Result<(), InvalidSetting> {
+        let kind = self.pool_memory.clone().unwrap_or(RegionKind::Heap);
+        refuse_if(
+            self.pool_region_kind().is_none(),
+            Key::pool_memory,
+            format!("expected memfd, found {kind}: with this transport a device in another process writes the shots"),
+        )
+    }
+
+    /// Returns the kind of the pool's memory. `None` if a device in another process must write it and cannot.
+    pub(crate) fn pool_region_kind(&self) -> Option<RegionKind> {
+        let kind = self.pool_memory.clone().unwrap_or(RegionKind::Heap);
+        let is_shared = self.transport.as_ref().is_some_and(Transport::writes_shared_memory);
+        if is_shared { shared_pool(&kind) } else { Some(kind) }
     }
 
     /// Refuses alignment settings that the other settings exclude.

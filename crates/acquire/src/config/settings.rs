@@ -7,6 +7,7 @@ use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
 use shotline_backends::Transport;
+use shotline_memory::RegionKind;
 use shotline_wire::framing::Kind;
 use shotline_wire::shot::Packing;
 use std::fmt;
@@ -248,6 +249,11 @@ settings! {
     /// Memory for shot buffers [default: 256MiB, or 1.5GiB for each link of digitizer and vita49]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pool: Bytes,
+    /// Kind of that memory
+    #[arg(long, value_name = "KIND", help_heading = "Receiver",
+        help = format!("Kind of that memory: {} [default: heap]", RegionKind::forms()))]
+    #[serde(with = "text")]
+    pool_memory: RegionKind,
     /// Receive buffer to request from the kernel [default: 256MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     receive_buffer: Bytes,

@@ -187,6 +187,7 @@ fn effective_settings(prepared: &PreparedRun<'_>, rows: u64) -> Settings {
         quorum: Some(alignment.quorum),
         clock: Some(Default::default()),
         pool: Some(Bytes(pool_bytes)),
+        pool_memory: settings.pool_region_kind(),
         receive_buffer: settings.has_receive_buffer().then(|| Bytes(receive_buffer(settings) as u64)),
         window: Some(prepared.configs[0].window),
         timeout_ms: Some(prepared.configs[0].timeout_ns / 1_000_000),

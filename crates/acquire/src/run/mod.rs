@@ -41,8 +41,8 @@ pub use outcome::Outcome;
 use crate::config::{ResolvedSettings, Sender, Settings, Sink};
 use crate::live::Live;
 use crate::memory::Memory;
-use shotline_backends::{OpenedReceiver, ReceiverParameters, Transport};
-use shotline_memory::Regions;
+use shotline_backends::{OpenedReceiver, ReceiverParameters};
+use shotline_memory::{RegionKind, Regions};
 use shotline_transport::{IoError, PacketIo};
 use std::sync::atomic::AtomicBool;
 
@@ -117,6 +117,7 @@ fn begin(resolved: &ResolvedSettings<'_>) -> Result<Memory, RunError> {
     if let Sink::Recording(outs) = resolved.sink {
         files::check(resolved, outs)?;
     }
-    let is_shared = resolved.settings.transport.as_ref().is_some_and(Transport::writes_shared_memory);
-    Ok(if is_shared { Memory::shared(resolved.pool_bytes)? } else { Memory::new(resolved.pool_bytes)? })
+    // The settings were checked.
+    let kind = resolved.settings.pool_region_kind().unwrap_or(RegionKind::Memfd);
+    Ok(Memory::of_kind(&kind, resolved.pool_bytes)?)
 }

@@ -11,7 +11,7 @@ use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
 use shotline_backends::{PacketShape, ReceiverParameters};
-use shotline_memory::{Pool, Regions, Sge};
+use shotline_memory::{Pool, RegionKind, Regions, Sge};
 use shotline_transport::PacketIo;
 use shotline_wire::framing::Framing;
 use shotline_wire::setup::Mode;
@@ -158,13 +158,29 @@ impl<'a> PreparedRun<'a> {
     /// Divides the pool for a transport that fills receives in order, if it does.
     ///
     /// # Errors
-    /// If the pool is too small for it.
+    /// If the pool is too small for it, or in memory that it cannot write.
     pub(super) fn use_in_order(&mut self, io: &impl PacketIo) -> Result<(), RunError> {
         if io.capabilities().steers {
             return Ok(());
         }
+        self.check_written_by_device()?;
         self.in_order = receiver::in_order_buffers(&self.configs[0]);
         self.budget().check()
+    }
+
+    /// Checks that a device can write the pool.
+    ///
+    /// # Errors
+    /// If the pool is in memory of another device.
+    pub(super) fn check_written_by_device(&self) -> Result<(), RunError> {
+        if self.pool.region().is_mapped() {
+            return Ok(());
+        }
+        Err(RunError::Settings(format!(
+            "with this transport a device writes the shots, for which the pool must be mapped into this process: expected \
+             --pool-memory {}, or --transport udp",
+            RegionKind::mapped_forms()
+        )))
     }
 
     /// Returns the start condition of shots.

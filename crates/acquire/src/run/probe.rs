@@ -47,6 +47,7 @@ pub(super) fn run<P: PacketIo>(
         open(&prepared.receiver_parameters(&memory, bind), &memory.regions)?;
     let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
     if let Some(queue_pair) = io.queue_pair() {
+        prepared.check_written_by_device()?;
         configure_device(&mut prepared, &mut control, kind, local, queue_pair)?;
         sequence(settings, &mut control)?;
         receive(prepared, origin(control), io, stop, live)

@@ -69,9 +69,19 @@ impl RegionKind {
         self.description().name
     }
 
-    /// Returns the syntax of all kinds, for a message: `heap, huge, memfd or file=PATH`.
+    /// Returns the syntax of all kinds, for a message.
     pub fn forms() -> String {
-        let forms = Self::all().map(|kind| kind.description().form);
+        Self::join_forms(|_| true)
+    }
+
+    /// Returns the syntax of the kinds that are mapped into this process: `heap, huge, memfd or file=PATH`.
+    pub fn mapped_forms() -> String {
+        Self::join_forms(Self::is_mapped)
+    }
+
+    fn join_forms(is_listed: impl Fn(&Self) -> bool) -> String {
+        let forms: Vec<_> =
+            Self::all().iter().filter(|kind| is_listed(kind)).map(|kind| kind.description().form).collect();
         let (last, others) = forms.split_last().unwrap_or((&"", &[]));
         format!("{} or {last}", others.join(", "))
     }
@@ -87,12 +97,17 @@ impl RegionKind {
         }
     }
 
-    /// Returns `true` if its regions have atomic operations, as memory that is mapped into this process has.
-    pub const fn has_atomics(&self) -> bool {
+    /// Returns `true` if its regions are mapped into this process ([`Region::is_mapped`]).
+    pub const fn is_mapped(&self) -> bool {
         match self {
             Self::Heap | Self::Huge | Self::Memfd | Self::File(_) => true,
             Self::Emulated(_) | Self::Bar(_) | Self::Dmabuf(_) | Self::Cuda(_) => false,
         }
+    }
+
+    /// Returns `true` if its regions have atomic operations, as memory that is mapped into this process has.
+    pub const fn has_atomics(&self) -> bool {
+        self.is_mapped()
     }
 
     /// Creates a region of at least `len` bytes. `name` is shown in listings of process memory. If `writable` is
@@ -231,6 +246,16 @@ mod tests {
         for kind in all.chain(examples) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
+    }
+
+    #[test]
+    fn mapped_kinds_are_those_whose_regions_have_addresses() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = [RegionKind::Heap, RegionKind::Memfd, RegionKind::File(folder.path().join("a"))];
+        for kind in made.into_iter().chain([RegionKind::Emulated(PathModel::default())]) {
+            assert_eq!(kind.make("a", 4096, true).unwrap().is_mapped(), kind.is_mapped(), "{kind}");
+        }
+        assert_eq!(RegionKind::mapped_forms(), "heap, huge, memfd or file=PATH");
     }
 
     #[test]

@@ -15,11 +15,15 @@ const MAX_THREADS: usize = 8;
 
 impl Region {
     /// Touches every page of writable memory, in pieces, with one thread per processor (up to 8). The kernel
-    /// clears each page, which takes one second for 0.2 to 4 GiB. Returns early once `stop` is set.
+    /// clears each page, which takes one second for 0.2 to 4 GiB. Returns early once `stop` is set, and at once if the
+    /// memory is not mapped into this process.
     ///
     /// # Errors
     /// If the kernel cannot provide the pages.
     pub fn populate(&self, stop: &AtomicBool) -> Result<(), MemoryError> {
+        if !self.is_mapped() {
+            return Ok(());
+        }
         let pieces = self.len.div_ceil(PIECE);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(pieces);
         let next = AtomicUsize::new(0);

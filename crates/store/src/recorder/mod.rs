@@ -16,6 +16,7 @@ use crate::layout::{self, CreateOptions, Opened, StoredChunk};
 use crate::rows::{NO_NUMBER, RowFormat, State};
 use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, Shot, ShotMeta};
 use crate::sys::drive::{Completion, Drive, Wake};
+use crate::sys::staged::Staging;
 use commit::Committer;
 use compression::Compression;
 pub use compression::{Chunks, default_threads};
@@ -172,9 +173,16 @@ impl Recorder {
         let geometries: Vec<_> = run.links.iter().map(|link| link.geometry).collect();
         let out = run.codec.map(|_| compression::output_buffers(config, &geometries, regions)).transpose()?;
         let regions = out.as_ref().map_or(regions, |(_, regions)| regions);
+        let slot_bytes = geometries.iter().map(Geometry::slot_bytes).max().unwrap_or(0);
+        let staging = Staging::new(regions, depth, slot_bytes)?;
+        let regions = staging.as_ref().map_or(regions, Staging::regions);
         let drive: Box<dyn Drive> = match drives::mapped(&opened, warnings.is_empty(), regions) {
             Some(mapped) => Box::new(mapped),
             None => drives::drive(&opened, config.direct, depth, regions, &mut warnings)?,
+        };
+        let drive = match staging {
+            Some(staging) => staging.over(drive),
+            None => drive,
         };
         let formats = opened.layout.formats.clone();
         let compression = run

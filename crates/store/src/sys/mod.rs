@@ -8,4 +8,5 @@ pub mod mapped;
 pub mod nvme;
 pub mod passthrough;
 pub mod ring;
+pub mod staged;
 pub mod stream_copy;

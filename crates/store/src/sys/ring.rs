@@ -459,10 +459,13 @@ impl<T: Target> std::fmt::Debug for Ring<T> {
     }
 }
 
-/// Registers every region in pieces of at most `max_bytes` bytes; returns the index of each region's first piece.
+/// Registers every region in pieces of at most `max_bytes` bytes; returns the index of each region's first piece, by the
+/// region's number.
 fn register(submitter: &Submitter<'_>, regions: &Regions, max_bytes: u32) -> io::Result<Vec<u16>> {
     let (mut pieces, mut first) = (Vec::new(), Vec::new());
-    for (_, region) in regions.iter() {
+    for (id, region) in regions.iter() {
+        // Numbers without a region have no piece.
+        first.resize(usize::from(id.0), 0);
         first.push(u16::try_from(pieces.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?);
         for offset in (0..region.len()).step_by(max_bytes as usize) {
             let len = (region.len() - offset).min(max_bytes as usize);

@@ -211,3 +211,16 @@ fn a_flag_overrides_a_contradicting_key_of_the_file() {
     let both = flags("external_trigger = false").over_file(from_probe);
     assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), Some(5.0)), "no other start condition is given");
 }
+
+#[test]
+fn pool_is_of_any_kind_unless_another_process_writes_it() {
+    for kind in RegionKind::all().into_iter().filter(|kind| !matches!(kind, RegionKind::File(_))) {
+        let settings = settings(&format!("pool_memory = \"{kind}\""));
+        assert_eq!(settings.check().map(drop), Ok(()), "{kind}");
+        assert_eq!(settings.pool_region_kind(), Some(kind));
+    }
+    assert_eq!(settings("").pool_region_kind(), Some(RegionKind::Heap));
+    let shared = RegionKind::all().map(|kind| shared_pool(&kind));
+    assert_eq!(shared[..3], [Some(RegionKind::Memfd), None, Some(RegionKind::Memfd)], "heap, huge and memfd");
+    assert!(shared[3..].iter().all(Option::is_none), "{shared:?}");
+}
