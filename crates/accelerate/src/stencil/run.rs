@@ -214,7 +214,7 @@ pub fn run<P: Endpoint>(
             for (index, lane) in lanes.iter_mut().enumerate() {
                 busy |= lane.advance(index, &mut round, options)?;
             }
-            // Looks once more after the nodes are armed: what came before would wake nobody.
+            // Looks once more after the nodes are armed: what came before wakes no thread.
             match (busy, is_armed) {
                 (true, _) => {}
                 (false, false) => arm(&mut lanes)?,
