@@ -49,9 +49,9 @@ pub use protection::{
     AccessError, Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, RegisterError, RegistrationCounters,
 };
 pub use region::{
-    BarAccess, BarError, BarSpec, CudaDevice, CudaError, CudaMemory, DeviceMemory, DmabufError, EmulatedMemory,
-    EmulatedPath, MemoryError, Pages, PathCounters, PathDirection, PathModel, PciAddress, Region, RegionDescription,
-    RegionKind,
+    BarAccess, BarError, BarSpec, CudaDevice, CudaError, CudaKernels, CudaMemory, DeviceMemory, DmabufError,
+    EmulatedMemory, EmulatedPath, MemoryError, Pages, PathCounters, PathDirection, PathModel, PciAddress, Region,
+    RegionDescription, RegionKind, compile_cuda_kernels,
 };
 pub use registrar::{RegionId, Regions, Registrar, Sge};
 pub use ring::{InvalidPosition, RingReader, RingWriter, request_wakeup, requested_wakeup};

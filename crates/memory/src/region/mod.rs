@@ -16,7 +16,7 @@ mod map;
 mod memfd;
 
 pub use bar::{BarAccess, BarError, BarSpec, PciAddress};
-pub use cuda::{CudaDevice, CudaError, CudaMemory};
+pub use cuda::{CudaDevice, CudaError, CudaKernels, CudaMemory, compile_cuda_kernels};
 pub use description::RegionDescription;
 pub use device::DeviceMemory;
 pub use dmabuf::DmabufError;

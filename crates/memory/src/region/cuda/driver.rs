@@ -3,14 +3,15 @@
 //! Not tested on a device yet: the tests have a simulated copy engine. Every function that is used exists since CUDA 11.0,
 //! which [`initialize`] requires, except that of [`export`], which is called only if the driver has it.
 
+use super::context::{self, Context, Owned, check, event, stream};
 use super::device::CudaDevice;
 use super::error::CudaError;
+use super::launch;
 use super::staging::{BUFFER, BUFFERS, CopyEngine, Parts, Transfer};
-use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUresult};
 use rustix::fd::{FromRawFd, OwnedFd, RawFd};
 use std::any::Any;
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -18,16 +19,6 @@ use std::sync::Arc;
 const MIN_VERSION: c_int = 11_000;
 /// First version of the driver that exports memory as dma-buf, as `cuDriverGetVersion` returns it.
 const EXPORT_VERSION: c_int = 11_070;
-
-/// Returns an error of a function of the driver.
-fn failed(index: u32, call: &'static str, result: CUresult) -> CudaError {
-    let name = DriverError(result).error_name().map(|name| name.to_string_lossy().into_owned());
-    CudaError::Call { index, call, error: name.unwrap_or_else(|_| format!("{result:?}")) }
-}
-
-fn check(index: u32, call: &'static str, result: CUresult) -> Result<(), CudaError> {
-    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(index, call, result)) }
-}
 
 /// Loads the driver and returns the number of devices. The number of the device is for messages.
 fn initialize(index: u32) -> Result<u32, CudaError> {
@@ -90,83 +81,6 @@ pub(super) fn devices() -> Result<Vec<CudaDevice>, CudaError> {
     (0..initialize(0)?).map(describe).collect()
 }
 
-/// The primary context of a device, which the CUDA runtime and frameworks use too.
-struct Context {
-    index: u32,
-    device: sys::CUdevice,
-    context: sys::CUcontext,
-}
-
-// SAFETY: the driver allows calls of every thread, each of which makes the context current first.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
-
-impl Context {
-    fn open(index: u32) -> Result<Arc<Self>, CudaError> {
-        let device = handle(index)?;
-        let mut context = ptr::null_mut();
-        // SAFETY: the handle is valid, and the pointer outlives the call.
-        let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-        check(index, "cuDevicePrimaryCtxRetain", retained)?;
-        Ok(Arc::new(Self { index, device, context }))
-    }
-
-    /// Makes a call while the context is the current one of this thread. Then the caller's own context is current again.
-    fn call(&self, name: &'static str, call: impl FnOnce() -> CUresult) -> Result<(), CudaError> {
-        check(self.index, name, self.within(call)?)
-    }
-
-    fn within<T>(&self, call: impl FnOnce() -> T) -> Result<T, CudaError> {
-        // SAFETY: the context is retained while this value lives.
-        check(self.index, "cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(self.context) })?;
-        let result = call();
-        let mut popped = ptr::null_mut();
-        // SAFETY: the pointer outlives the call; the context was pushed above.
-        check(self.index, "cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
-        Ok(result)
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: the counterpart of the call in `open`; everything in the context that this module created is freed.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
-    }
-}
-
-/// An object of the driver, which is freed on drop.
-struct Owned<T: Copy> {
-    context: Arc<Context>,
-    value: T,
-    free: unsafe fn(T) -> CUresult,
-}
-
-// SAFETY: a handle of the driver, which may be used in every thread.
-unsafe impl<T: Copy> Send for Owned<T> {}
-
-impl<T: Copy> Owned<T> {
-    /// Creates an object by a call that writes its handle.
-    fn new(
-        context: &Arc<Context>,
-        name: &'static str,
-        empty: T,
-        create: impl FnOnce(*mut T) -> CUresult,
-        free: unsafe fn(T) -> CUresult,
-    ) -> Result<Self, CudaError> {
-        let mut value = empty;
-        context.call(name, || create(&raw mut value))?;
-        Ok(Self { context: Arc::clone(context), value, free })
-    }
-}
-
-impl<T: Copy> Drop for Owned<T> {
-    fn drop(&mut self) {
-        // SAFETY: this value owns the object, and the function is that of its type.
-        let _ = self.context.within(|| unsafe { (self.free)(self.value) });
-    }
-}
-
 /// Memory of the device.
 enum Allocation {
     Own(Owned<sys::CUdeviceptr>),
@@ -193,24 +107,13 @@ struct Engine {
 
 impl Engine {
     fn new(context: &Arc<Context>, memory: Allocation) -> Result<Self, CudaError> {
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: each call writes the handle of a new object.
-        let stream = |to| unsafe { sys::cuStreamCreate(to, flags) };
-        let stream = Owned::new(context, "cuStreamCreate", ptr::null_mut(), stream, sys::cuStreamDestroy_v2)?;
-        let event = || {
-            let flags = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint
-                | sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-            // SAFETY: as above.
-            let create = |to| unsafe { sys::cuEventCreate(to, flags) };
-            Owned::new(context, "cuEventCreate", ptr::null_mut(), create, sys::cuEventDestroy_v2)
-        };
         let buffer = || {
-            // SAFETY: as above.
+            // SAFETY: the call writes the address of new memory.
             let allocate = |to| unsafe { sys::cuMemHostAlloc(to, BUFFER, 0) };
             Owned::new(context, "cuMemHostAlloc", ptr::null_mut(), allocate, sys::cuMemFreeHost)
         };
-        let (events, staging) = ([event()?, event()?], [buffer()?, buffer()?]);
-        Ok(Self { context: Arc::clone(context), stream, events, staging, memory })
+        let (events, staging) = ([event(context)?, event(context)?], [buffer()?, buffer()?]);
+        Ok(Self { context: Arc::clone(context), stream: stream(context)?, events, staging, memory })
     }
 
     /// Zeroes the memory, so that nothing of another program can be read.
@@ -266,19 +169,8 @@ impl Drop for Engine {
 
 /// Allocates zeroed memory.
 pub(super) fn allocate(index: u32, len: usize) -> Result<Parts, CudaError> {
-    let context = Context::open(index)?;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: the integers outlive the call.
-    context.call("cuMemGetInfo", || unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
-    let mut pointer = 0;
-    // SAFETY: the address outlives the call.
-    match context.within(|| unsafe { sys::cuMemAlloc_v2(&raw mut pointer, len) })? {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-            return Err(CudaError::OutOfMemory { index, needed: len as u64, free: free as u64 });
-        }
-        other => check(index, "cuMemAlloc", other)?,
-    }
-    let memory = Owned { context: Arc::clone(&context), value: pointer, free: sys::cuMemFree_v2 };
+    let context = Context::open(index, handle(index)?)?;
+    let memory = context::allocate(&context, len)?;
     let engine = Engine::new(&context, Allocation::Own(memory))?;
     engine.zero(len)?;
     Ok(finish(context, engine, len))
@@ -294,14 +186,21 @@ pub(super) unsafe fn from_raw(
     len: usize,
     keep_alive: Box<dyn Any + Send + Sync>,
 ) -> Result<Parts, CudaError> {
-    let context = Context::open(index)?;
+    let context = Context::open(index, handle(index)?)?;
     let engine = Engine::new(&context, Allocation::Other { pointer, _keep_alive: keep_alive })?;
     Ok(finish(context, engine, len))
 }
 
 fn finish(context: Arc<Context>, engine: Engine, len: usize) -> Parts {
     let pointer = engine.memory.pointer();
-    Parts { engine: Box::new(engine), export: Box::new(move || export(&context, pointer, len)) }
+    let compiled_for = Arc::clone(&context);
+    Parts {
+        engine: Box::new(engine),
+        export: Box::new(move || export(&context, pointer, len)),
+        compile: Box::new(move |source, names| {
+            Ok(Box::new(launch::Kernels::compile(&compiled_for, pointer, source, names)?))
+        }),
+    }
 }
 
 /// Exports memory as a dma-buf, which an RDMA device can register. Address and length must be multiples of the host's page

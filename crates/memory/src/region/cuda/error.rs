@@ -55,6 +55,32 @@ pub enum CudaError {
         /// Name of the error, such as `CUDA_ERROR_ECC_UNCORRECTABLE`.
         error: String,
     },
+    /// The machine has no compiler of kernels.
+    #[error("libnvrtc.so was not found: install NVRTC of the CUDA toolkit, or add its folder to LD_LIBRARY_PATH")]
+    NoCompiler,
+    /// The compiler of kernels is older than the functions that are used, or than the device.
+    #[error(
+        "NVRTC {major}.{minor} does not compile for a device of compute capability {capability}: expected NVRTC 11.2 or \
+         later, of the age of the device or newer"
+    )]
+    OldCompiler {
+        /// Major version.
+        major: i32,
+        /// Minor version.
+        minor: i32,
+        /// Compute capability of the device, times 10.
+        capability: i32,
+    },
+    /// The compiler refused the kernels.
+    #[error("NVRTC did not compile the kernels: {call} returned {error}: {log}")]
+    Compile {
+        /// Function of the compiler.
+        call: &'static str,
+        /// Name of the error.
+        error: String,
+        /// What the compiler wrote.
+        log: String,
+    },
     /// The device or its driver does not export memory.
     #[error(
         "CUDA device {0} does not export memory as dma-buf: expected CUDA 11.7 or later, and the open kernel modules of \

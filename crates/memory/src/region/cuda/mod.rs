@@ -1,20 +1,30 @@
 //! Memory of a CUDA device.
 
+#[cfg(feature = "cuda")]
+mod context;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
 mod error;
+mod kernels;
+#[cfg(feature = "cuda")]
+mod launch;
+#[cfg(feature = "cuda")]
+mod nvrtc;
 mod staging;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use device::CudaDevice;
 pub use error::CudaError;
+pub use kernels::CudaKernels;
 
 use super::description::RegionDescription;
 use super::{DeviceMemory, MemoryError, Pages, Region};
 use rustix::fd::OwnedFd;
-use staging::{CopyEngine, Export, Parts};
+use staging::{Compile, CopyEngine, Export, Parts};
+use std::any::Any;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Registry entry of this region kind.
@@ -39,6 +49,21 @@ impl CudaDevice {
     }
 }
 
+/// Compiles kernels for devices of a compute capability (times 10), such as 90, without such a device: to check their source.
+/// The result is machine code, or, if the compiler does not know the capability, the text of code for an earlier one.
+///
+/// # Errors
+/// If the compiler, NVRTC, is missing or too old, or refuses the source, or the program was built without CUDA.
+pub fn compile_cuda_kernels(source: &str, capability: i32) -> Result<Vec<u8>, CudaError> {
+    #[cfg(feature = "cuda")]
+    return nvrtc::compile(source, capability);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (source, capability);
+        Err(CudaError::NotBuilt)
+    }
+}
+
 impl Region {
     /// Allocates zeroed memory on a CUDA device: [`CudaMemory::allocate`].
     ///
@@ -46,6 +71,14 @@ impl Region {
     /// If `len` is 0, the driver or the device is missing, or the device has too little memory.
     pub fn cuda(device: u32, len: usize) -> Result<Arc<Self>, MemoryError> {
         Ok(Self::device(Arc::new(CudaMemory::allocate(device, len)?)))
+    }
+
+    /// Compiles kernels for the device that has the memory, by NVRTC, whose library is loaded at run time. `None` if the
+    /// memory is not that of a CUDA device. `names` are the functions of the source, which is CUDA C++; they are not
+    /// mangled (`extern "C"`).
+    pub fn cuda_kernels(&self, source: &str, names: &[&CStr]) -> Option<Result<Box<dyn CudaKernels>, CudaError>> {
+        let memory: &CudaMemory = self.device.as_ref()?.as_any()?.downcast_ref()?;
+        Some((memory.compile)(source, names))
     }
 }
 
@@ -57,6 +90,7 @@ pub struct CudaMemory {
     len: usize,
     engine: Mutex<Box<dyn CopyEngine>>,
     export: Export,
+    compile: Compile,
     failure: OnceLock<CudaError>,
 }
 
@@ -89,7 +123,7 @@ impl CudaMemory {
         device: u32,
         pointer: u64,
         len: usize,
-        keep_alive: Box<dyn std::any::Any + Send + Sync>,
+        keep_alive: Box<dyn Any + Send + Sync>,
     ) -> Result<Self, MemoryError> {
         if len == 0 {
             return Err(MemoryError::Empty);
@@ -105,8 +139,8 @@ impl CudaMemory {
     }
 
     #[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code))]
-    fn new(len: usize, Parts { engine, export }: Parts) -> Self {
-        Self { len, engine: Mutex::new(engine), export, failure: OnceLock::new() }
+    fn new(len: usize, Parts { engine, export, compile }: Parts) -> Self {
+        Self { len, engine: Mutex::new(engine), export, compile, failure: OnceLock::new() }
     }
 
     /// Uses the engine, unless a copy has failed: then it may still be copying. Returns `true` if the copy succeeded.
@@ -142,6 +176,9 @@ unsafe impl DeviceMemory for CudaMemory {
     }
     fn export(&self) -> Option<Result<OwnedFd, MemoryError>> {
         Some((self.export)().map_err(MemoryError::Cuda))
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Copies through two staging buffers: while the device copies one, the processor copies the other.
 
 use super::error::CudaError;
+use super::kernels::CudaKernels;
 use rustix::fd::OwnedFd;
+use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 
 /// Length of a staging buffer in bytes. The device copies it in about the time that waking the caller takes.
@@ -35,11 +37,15 @@ pub(super) unsafe trait CopyEngine: Send {
 /// Function that creates a file descriptor of the memory, as a dma-buf.
 pub(super) type Export = Box<dyn Fn() -> Result<OwnedFd, CudaError> + Send + Sync>;
 
+/// Function that compiles kernels for the device.
+pub(super) type Compile = Box<dyn Fn(&str, &[&CStr]) -> Result<Box<dyn CudaKernels>, CudaError> + Send + Sync>;
+
 /// What a driver has for memory of a device.
 #[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code))]
 pub(super) struct Parts {
     pub(super) engine: Box<dyn CopyEngine>,
     pub(super) export: Export,
+    pub(super) compile: Compile,
 }
 
 /// Offsets and lengths of the pieces of a copy.

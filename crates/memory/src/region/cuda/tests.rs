@@ -55,8 +55,12 @@ fn region(len: usize) -> (Arc<Region>, Arc<Observed>) {
     let observed = Arc::new(Observed::default());
     let staging = std::array::from_fn(|_| vec![0xEE; BUFFER].into());
     let engine = Engine { memory: vec![0; len], staging, pending: [None; BUFFERS], observed: Arc::clone(&observed) };
-    let memory =
-        CudaMemory::new(len, Parts { engine: Box::new(engine), export: Box::new(|| Err(CudaError::NoExport(0))) });
+    let parts = Parts {
+        engine: Box::new(engine),
+        export: Box::new(|| Err(CudaError::NoExport(0))),
+        compile: Box::new(|_, _| Err(CudaError::NoCompiler)),
+    };
+    let memory = CudaMemory::new(len, parts);
     (Region::device(Arc::new(memory)), observed)
 }
 
@@ -119,6 +123,13 @@ fn export_of_unsupported_memory_is_refused() {
     let error = region.export().unwrap().unwrap_err().to_string();
     assert!(error.contains("CUDA device 0 does not export memory"), "{error}");
     assert!(Region::heap(4096).unwrap().export().is_none());
+}
+
+#[test]
+fn only_cuda_memory_has_kernels() {
+    let (region, _) = region(4096);
+    assert_eq!(region.cuda_kernels("", &[]).unwrap().err(), Some(CudaError::NoCompiler));
+    assert!(Region::heap(4096).unwrap().cuda_kernels("", &[]).is_none());
 }
 
 #[test]
