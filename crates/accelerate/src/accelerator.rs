@@ -2,6 +2,7 @@
 
 use crate::command::{COMMAND_BYTES, Command, Completion, Kernel, Outcome, ReplyTo};
 use crate::control::{self, QUEUES, SLOTS, owner_offset, slot_offset};
+use crate::executor::{self, Notice};
 use crate::worker::{Done, Job, Worker};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{MemoryError, Region};
@@ -50,11 +51,13 @@ pub struct Accelerator {
     control: Arc<Region>,
     worker: Worker,
     threads: usize,
+    notice: Arc<Notice>,
     owners: Mutex<[Option<Owner>; QUEUES]>,
 }
 
 impl Accelerator {
-    /// Creates an accelerator for memory that peers know by `name`. A command uses this many threads.
+    /// Creates an accelerator for memory that peers know by `name`. If a GPU has the memory, it computes, by kernels that
+    /// are compiled now; else the processor, with this many threads for a command.
     ///
     /// # Errors
     /// If there is not enough memory, or the thread cannot be started.
@@ -62,20 +65,21 @@ impl Accelerator {
         let control = control::make(name, memory.len() as u64, threads)?;
         // The path of an emulated accelerator is that of its peers: its own accesses do not take it.
         let local = memory.emulated_memory().map_or(&memory, |emulated| emulated.region());
-        let worker = Worker::start(Arc::clone(local), threads)?;
-        Ok(Arc::new(Self {
-            name: name.to_owned(),
-            threads,
-            memory,
-            control,
-            worker,
-            owners: Mutex::new([None; QUEUES]),
-        }))
+        let notice = Arc::default();
+        let executor = executor::choose(local, threads, &notice);
+        let worker = Worker::start(Arc::clone(local), executor)?;
+        let (name, owners) = (name.to_owned(), Mutex::new([None; QUEUES]));
+        Ok(Arc::new(Self { name, memory, control, worker, threads, notice, owners }))
     }
 
     /// Returns the control region, to be exported with rights to read and write it.
     pub fn control(&self) -> &Arc<Region> {
         &self.control
+    }
+
+    /// Returns, once, the reason why the processor computes although a GPU has the memory, or why the GPU has failed.
+    pub fn take_notice(&self) -> Option<String> {
+        self.notice.take()
     }
 
     /// Returns a descriptor that is readable if a queue has completions.

@@ -7,6 +7,7 @@
 pub mod accelerator;
 pub mod command;
 pub mod control;
+mod executor;
 pub mod node;
 pub mod stencil;
 mod worker;

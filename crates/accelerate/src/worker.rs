@@ -1,9 +1,9 @@
 //! The thread of an accelerator, which executes commands in their order.
 
-use crate::command::{Completion, Kernel, Outcome, ReplyTo, TileSteps, Values};
+use crate::command::{Completion, Kernel, Outcome, ReplyTo};
+use crate::executor::Executor;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use shotline_compute::stencil::{Real, RegionCells, Residual, StencilError};
 use shotline_memory::Region;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,15 +47,15 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread for commands on `memory`, each of which uses this many threads.
-    pub(crate) fn start(memory: Arc<Region>, threads: usize) -> io::Result<Self> {
+    /// Starts the thread for commands on `memory`.
+    pub(crate) fn start(memory: Arc<Region>, mut executor: Box<dyn Executor>) -> io::Result<Self> {
         let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (jobs, receiver) = channel();
         let (signal, unfinished) = (Arc::clone(&wakeup), Arc::<AtomicUsize>::default());
         let left = Arc::clone(&unfinished);
         let thread = std::thread::Builder::new()
             .name("accelerator".into())
-            .spawn(move || execute_all(&receiver, &memory, threads, &signal, &left))?;
+            .spawn(move || execute_all(&receiver, &memory, &mut *executor, &signal, &left))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), wakeup, unfinished })
     }
 
@@ -92,7 +92,13 @@ impl Drop for Worker {
     }
 }
 
-fn execute_all(jobs: &Receiver<Job>, memory: &Region, threads: usize, wakeup: &OwnedFd, unfinished: &AtomicUsize) {
+fn execute_all(
+    jobs: &Receiver<Job>,
+    memory: &Region,
+    executor: &mut dyn Executor,
+    wakeup: &OwnedFd,
+    unfinished: &AtomicUsize,
+) {
     for Job { to, slot, kernel, rung_at, done, is_closed } in jobs {
         if is_closed.load(Relaxed) {
             unfinished.fetch_sub(1, Release);
@@ -103,7 +109,7 @@ fn execute_all(jobs: &Receiver<Job>, memory: &Region, threads: usize, wakeup: &O
             Kernel::Nop => (Outcome::Done, 0.0),
             // A panic, of a thread that cannot be started for example, must not leave a node that never answers.
             Kernel::Stencil(work) => {
-                catch_unwind(AssertUnwindSafe(|| execute(memory, &work, threads))).unwrap_or((Outcome::Failed, 0.0))
+                catch_unwind(AssertUnwindSafe(|| executor.execute(&work))).unwrap_or((Outcome::Failed, 0.0))
             }
         };
         let (waited, worked) = (begun - rung_at, begun.elapsed());
@@ -116,32 +122,10 @@ fn execute_all(jobs: &Receiver<Job>, memory: &Region, threads: usize, wakeup: &O
             max,
             sequence: 0,
         };
-        // Release: whoever sees that it is finished also sees its results.
+        // Release: a thread that sees that it is finished also sees its results.
         unfinished.fetch_sub(1, Release);
         // Its queue pair may have been closed meanwhile.
         let _ = done.send(Done { to, completion, frees_slot: true });
         let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
     }
-}
-
-/// Executes the steps, and stores the sums of the squares. Returns the largest change.
-fn execute(memory: &Region, work: &TileSteps, threads: usize) -> (Outcome, f64) {
-    let done = match work.values {
-        Values::F32 => advance::<f32>(memory, work, threads),
-        Values::F64 => advance::<f64>(memory, work, threads),
-    };
-    match (done, work.squares) {
-        (Err(_), _) => (Outcome::NoResult, 0.0),
-        (Ok(_), None) => (Outcome::Done, 0.0),
-        (Ok(residual), Some(at)) => {
-            let bytes: Vec<u8> = residual.squares.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-            memory.write(at as usize, &bytes);
-            (Outcome::Done, residual.max)
-        }
-    }
-}
-
-fn advance<F: Real>(memory: &Region, work: &TileSteps, threads: usize) -> Result<Residual, StencilError> {
-    let cells = |offset| RegionCells { region: memory, offset: offset as usize, stride: work.stride as usize };
-    work.stencil(threads).advance::<F>(work.tile, &cells(work.source), &cells(work.result))
 }

@@ -297,6 +297,7 @@ impl Args {
             .threads
             .map_or_else(|| available_parallelism().map_or(1, |all| all.get().max(2) - 1), NonZeroUsize::get);
         let accelerator = Accelerator::new(name.as_str(), Arc::clone(&memory.region), threads)?;
+        accelerator.take_notice().into_iter().for_each(|notice| output::warn(format!("region {name}: {notice}")));
         let (region, bytes) = (Arc::clone(accelerator.control()), CONTROL_BYTES as u64);
         regions.push(Export { name: Name::try_from(CONTROL_REGION.to_owned())?, region, bytes, rights });
         Ok(Some(accelerator))
@@ -443,7 +444,10 @@ fn check_devices(regions: &[Export]) -> Result {
 /// Sleeps until the memory's traffic or a control connection needs attention.
 fn sleep(host: &mut impl TargetHost, served: &Served, control: &Control, max_sleep: Duration) -> Result {
     // Cleared before the queues are polled, so that no completion is missed.
-    served.accelerator.iter().for_each(|accelerator| accelerator.clear_event());
+    if let Some(accelerator) = &served.accelerator {
+        accelerator.clear_event();
+        accelerator.take_notice().into_iter().for_each(output::warn);
+    }
     if host.prepare_sleep()? {
         return Ok(());
     }
