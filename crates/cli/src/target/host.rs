@@ -279,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn measurements_need_messages_also_on_a_node() {
+        let (_, target) = ShmEndpoint::pair().unwrap();
+        let mut host = EndpointHost::new(Exports::new(target), false);
+        let mut cause = |role| {
+            let qp = Bits24::new(5).unwrap();
+            host.start_role(SESSION, &RoleAssignment { qp, role }).unwrap_err().cause
+        };
+        assert_eq!(cause(TargetRole::Echo), Cause::Unsupported);
+        // Only the queue pair is unknown.
+        assert_eq!(cause(TargetRole::Commands), Cause::Unknown);
+    }
+
+    #[test]
     fn round_budget_is_bounded_and_shared_fairly() {
         const PAIRS: u64 = 6;
         const GROUP: u16 = 16;
