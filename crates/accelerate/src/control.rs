@@ -59,7 +59,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the first [`OWNERS`] bytes of a control region, which a peer may have sent.
+    /// Parses the first 128 bytes of a control region, which a peer may have sent.
     ///
     /// # Errors
     /// If they are not those of a control region with queues of the documented form.

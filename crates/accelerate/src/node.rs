@@ -208,7 +208,7 @@ impl<P: Endpoint> Node<P> {
     /// Divides transfers into operations so that those of `bytes` bytes, in a few hundred transfers, fit into the send queue
     /// at once.
     pub fn divide(&mut self, bytes: u64) {
-        let piece = bytes.div_ceil(u64::from(SENDS) / 2).clamp(PIECE, MAX_PIECE).next_multiple_of(4096);
+        let piece = piece(bytes);
         (self.writes.piece, self.reads.piece) = (piece, piece);
     }
 
@@ -324,6 +324,11 @@ impl<P: Endpoint> Node<P> {
     }
 }
 
+/// Returns the bytes of an operation for transfers of `bytes` bytes in all.
+fn piece(bytes: u64) -> u64 {
+    bytes.div_ceil(u64::from(SENDS) / 2).clamp(PIECE, MAX_PIECE).next_multiple_of(4096)
+}
+
 /// Allocates local memory that the target can reach.
 fn local<P: Endpoint>(provider: &P, bytes: usize) -> Result<Arc<Region>, MemoryError> {
     // Over shared memory the target can access only memory that it can map.
@@ -356,4 +361,22 @@ fn read_now<P: Endpoint>(
         provider.wait(Duration::from_millis(1))?;
     }
     Err(NodeError::Operation("the node does not respond".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_all_buffers_fit_into_the_send_queue_at_once() {
+        for memory in [1, 64 << 20, 2 << 30, 8 << 30, 255 << 30] {
+            for buffers in [1, 2, 32] {
+                let piece = piece(memory);
+                // A tile is two halos and its rows, then a command; a result is its rows and their sums.
+                let written = (memory / buffers).div_ceil(piece) + 3;
+                assert!(buffers * written <= SENDS.into(), "{memory} bytes in {buffers} buffers: {piece}");
+                assert!(piece <= MAX_PIECE && piece.is_multiple_of(4096));
+            }
+        }
+    }
 }
