@@ -153,6 +153,11 @@ def rust(profile="default", **environment):
     report = ROOT / "target" / "nextest" / profile / "junit.xml"  # independent of CARGO_TARGET_DIR
     report.unlink(missing_ok=True)
     how = f"--profile {profile} --test-threads {WORKERS}"
+    # The compiler of CUDA kernels in the Python environment, which programs find as a library of the system.
+    folders = [*map(str, ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib"))]
+    if folders:
+        before = os.environ.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = ":".join(folders + ([before] if before else []))
     ran = run(f"cargo nextest run --locked --workspace --features {features()} {how}", **environment)
     return add_status("nextest", ran, parse_junit(report))
 
