@@ -1,6 +1,6 @@
 //! Headers of NumPy `.npy` files, versions 1 to 3.
 
-use crate::import::ImportError;
+use crate::import::error::ImportError;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

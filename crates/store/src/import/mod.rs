@@ -7,7 +7,7 @@ mod about;
 mod blocks;
 mod bounds;
 mod digital_rf;
-mod error;
+pub(crate) mod error;
 mod files;
 mod format;
 mod frames;
