@@ -3,6 +3,7 @@
 use crate::command::{COMMAND_BYTES, Command, Completion, Kernel, Outcome, ReplyTo};
 use crate::control::{self, QUEUES, SLOTS, owner_offset, slot_offset};
 use crate::executor::{self, Notice};
+use crate::neighbour::Dial;
 use crate::worker::{Done, Job, Worker};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{MemoryError, Region};
@@ -57,17 +58,22 @@ pub struct Accelerator {
 
 impl Accelerator {
     /// Creates an accelerator for memory that peers know by `name`. If a GPU has the memory, it computes, by kernels that
-    /// are compiled now; else the processor, with this many threads for a command.
+    /// are compiled now; else the processor, with this many threads for a command. `dial` connects it to other accelerators.
     ///
     /// # Errors
     /// If there is not enough memory, or the thread cannot be started.
-    pub fn new(name: &str, memory: Arc<Region>, threads: usize) -> Result<Arc<Self>, AcceleratorError> {
+    pub fn new(
+        name: &str,
+        memory: Arc<Region>,
+        threads: usize,
+        dial: Option<Box<dyn Dial>>,
+    ) -> Result<Arc<Self>, AcceleratorError> {
         let control = control::make(name, memory.len() as u64, threads)?;
         // The path of an emulated accelerator is that of its peers: its own accesses do not take it.
         let local = memory.emulated_memory().map_or(&memory, |emulated| emulated.region());
         let notice = Arc::default();
         let executor = executor::choose(local, threads, &notice);
-        let worker = Worker::start(Arc::clone(local), executor)?;
+        let worker = Worker::start([&memory, local].map(Arc::clone), executor, dial)?;
         let (name, owners) = (name.to_owned(), Mutex::new([None; QUEUES]));
         Ok(Arc::new(Self { name, memory, control, worker, threads, notice, owners }))
     }
@@ -142,18 +148,26 @@ impl CommandQueue {
         };
         let mut bytes = [0; COMMAND_BYTES];
         // A private copy: the peer may change the slot at any time.
-        self.accelerator.control.read(slot_offset(self.index, slot as usize), &mut bytes);
+        let offset = slot_offset(self.index, slot as usize);
+        self.accelerator.control.read(offset, &mut bytes);
         let (to, checked) = match Command::parse(&bytes) {
             Err(malformed) => (malformed.to, Err(Outcome::Malformed)),
             Ok(command) if *busy => (command.to, Err(Outcome::Busy)),
-            Ok(Command { to, kernel }) => (to, self.accelerator.check(kernel)),
+            Ok(Command { to, kernel }) => {
+                if matches!(kernel, Kernel::Connect(_)) {
+                    // Other initiators can read the control region: the token stays in it no longer than necessary.
+                    self.accelerator.control.zero(offset, COMMAND_BYTES);
+                }
+                (to, self.accelerator.check(kernel))
+            }
         };
         match checked {
             Ok(kernel) => {
                 *busy = true;
                 let (rung_at, done) = (Instant::now(), self.sender.clone());
                 let is_closed = Arc::clone(&self.is_closed);
-                self.accelerator.worker.submit(Job { to, slot, kernel, rung_at, done, is_closed });
+                let queue = self.index;
+                self.accelerator.worker.submit(Job { to, queue, slot, kernel, rung_at, done, is_closed });
             }
             Err(outcome) => {
                 let completion =
@@ -184,6 +198,7 @@ impl CommandQueue {
 impl Drop for CommandQueue {
     fn drop(&mut self) {
         self.is_closed.store(true, Relaxed);
+        self.accelerator.worker.close(self.index);
         let mut owners = self.accelerator.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners[self.index] = None;
         self.accelerator.control.write(owner_offset(self.index), &[0; 4]);
@@ -192,10 +207,7 @@ impl Drop for CommandQueue {
 
 impl Accelerator {
     fn check(&self, kernel: Kernel) -> Result<Kernel, Outcome> {
-        match kernel {
-            Kernel::Nop => Ok(kernel),
-            Kernel::Stencil(work) => work.check(self.memory.len() as u64, self.threads).map(|()| kernel),
-        }
+        kernel.check(self.memory.len() as u64, self.threads).map(|()| kernel)
     }
 }
 
@@ -209,7 +221,7 @@ mod tests {
     const TO: ReplyTo = ReplyTo { id: 7, address: 0x1000, rkey: 9, notify: true };
 
     fn accelerator() -> Arc<Accelerator> {
-        Accelerator::new("hbm", Region::heap(1 << 20).unwrap(), 1).unwrap()
+        Accelerator::new("hbm", Region::heap(1 << 20).unwrap(), 1, None).unwrap()
     }
 
     /// Writes a command into a slot as a peer does, and rings.

@@ -28,10 +28,10 @@ pub const QUEUES: usize = 32;
 pub const SLOTS: usize = 32;
 /// First bytes of the region.
 const MAGIC: [u8; 8] = *b"SHOTACC\x01";
-/// Offset of the first queue.
-const FIRST_QUEUE: usize = 4096;
-/// Offset of the table of queue pairs.
-const OWNERS: usize = 128;
+/// Offset of the first queue, and length of what is before it.
+pub const FIRST_QUEUE: usize = 4096;
+/// Offset of the table of queue pairs, and length of the header.
+pub(crate) const OWNERS: usize = 128;
 /// Number of queues whose owners fit before the first queue.
 const MAX_QUEUES: u32 = ((FIRST_QUEUE - OWNERS) / 4) as u32;
 /// Offset and length of the name of the memory.

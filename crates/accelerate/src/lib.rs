@@ -5,12 +5,16 @@
 //! writes a completion into the peer's memory.
 
 pub mod accelerator;
+mod channel;
 pub mod command;
 pub mod control;
+mod exchange;
 mod executor;
+pub mod neighbour;
 pub mod node;
 pub mod stencil;
 mod worker;
 
 pub use accelerator::{Accelerator, AcceleratorError, CommandQueue};
+pub use neighbour::{Dial, Neighbour, Peer};
 pub use node::{Event, Node, NodeError};

@@ -1,30 +1,20 @@
 //! Initiator side of an accelerator node.
 
+use crate::channel::{Channel, SENDS, local, read_now};
 use crate::command::{COMMAND_BYTES, COMPLETION_BYTES, Command, Completion, Kernel, ReplyTo};
-use crate::control::{CONTROL_BYTES, CONTROL_REGION, Header, SLOTS, owner_offset, slot_offset};
+use crate::control::{CONTROL_BYTES, CONTROL_REGION, FIRST_QUEUE, Header, SLOTS, owner_offset, slot_offset};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
 use shotline_verbs::api::{
-    self, CompletionKind, Cq, Data, Element, Operation, PostError, Qp, QpConfig, QpType, RecvWr, Remote, SendWr,
-    Status, VerbsError,
+    self, CompletionKind, Cq, Data, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, Status,
+    VerbsError,
 };
 use shotline_verbs::cm::message::{Receives, RegionKey, TargetRole};
 use shotline_verbs::cm::{Client, ClientError, Endpoint, QpRequest};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// Bytes of an operation, so that those of others are not delayed for long. Longer transfers are several operations.
-const PIECE: u64 = 4 << 20;
-/// Maximum bytes of an operation.
-const MAX_PIECE: u64 = 1 << 30;
-/// Operations in flight.
-const SENDS: u32 = 512;
-/// Time in which the first answers must arrive.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the control region that are read: the header and the queue pairs of the queues.
-const READ_BYTES: usize = 4096;
 /// Offset of the commands in local memory, which begins with the completions; each slot has its own.
-const COMMANDS: usize = READ_BYTES;
+const COMMANDS: usize = FIRST_QUEUE;
 const LOCAL_BYTES: usize = COMMANDS + SLOTS * COMMAND_BYTES;
 /// Completions polled at once.
 const BATCH: usize = 32;
@@ -85,39 +75,6 @@ pub struct Node<P> {
     scratch_mr: Mr,
 }
 
-/// A queue pair and its key of the node's memory.
-struct Channel {
-    qp: Qp,
-    memory: RegionKey,
-    /// Bytes of an operation.
-    piece: u64,
-}
-
-impl Channel {
-    /// Posts the operations of a transfer between local memory from `here` on and the node's memory from `there` on.
-    fn transfer<P: Endpoint>(
-        &mut self,
-        provider: &mut P,
-        operation: fn(Remote) -> Operation,
-        local: &Mr,
-        (here, there, bytes): (u64, u64, u64),
-        id: u64,
-    ) -> Result<(), NodeError> {
-        let mut at = 0;
-        while at < bytes {
-            let len = self.piece.min(bytes - at);
-            let elements = [Element { address: local.address + here + at, len: len as u32, lkey: local.lkey }];
-            let remote = Remote { address: self.memory.address + there + at, rkey: self.memory.rkey };
-            at += len;
-            // Each is signalled, so that the room is known; only the last one is an event.
-            let id = if at == bytes { id << 1 | 1 } else { id << 1 };
-            let request = SendWr::new(id, operation(remote), Data::Elements(&elements));
-            provider.post_send(self.qp, &[request]).map_err(|(_, error)| error)?;
-        }
-        Ok(())
-    }
-}
-
 impl<P: Endpoint> Node<P> {
     /// Connects to the accelerator of a target.
     ///
@@ -143,18 +100,13 @@ impl<P: Endpoint> Node<P> {
             ..QpRequest::new(config)
         };
         let (qp, accept) = client.open(&mut provider, &request)?;
-        let find = |name: &str| accept.keys.iter().find(|key| key.region.name.as_str() == name).cloned();
-        let missing =
-            || NodeError::NoAccelerator(format!("it has no region {CONTROL_REGION} (start it with --accelerate)"));
-        let control = find(CONTROL_REGION).ok_or_else(missing)?;
-        if control.region.bytes < CONTROL_BYTES as u64 || control.address.checked_add(control.region.bytes).is_none() {
-            return Err(NodeError::NoAccelerator("its control region is too short".into()));
-        }
+        let control = control_key(&accept.keys)?;
         client.start_role(accept.qp, TargetRole::Commands)?;
-        let mut bytes = [0; READ_BYTES];
-        read_now(&mut provider, qp, cq, &control, &scratch_mr, &scratch)?;
+        let mut bytes = [0; FIRST_QUEUE];
+        let head = Remote { address: control.address, rkey: control.rkey };
+        read_now(&mut provider, (qp, cq), head, &scratch_mr, FIRST_QUEUE)?;
         scratch.read(0, &mut bytes);
-        scratch.zero(0, READ_BYTES);
+        scratch.zero(0, FIRST_QUEUE);
         let head = bytes.first_chunk().expect("the header is shorter");
         let header = Header::parse(head).map_err(NodeError::NoAccelerator)?;
         let owner = |queue: usize| bytes[owner_offset(queue)..][..4] == accept.qp.get().to_le_bytes();
@@ -163,15 +115,7 @@ impl<P: Endpoint> Node<P> {
             queue.ok_or_else(|| NodeError::NoAccelerator("no queue has the number of the queue pair".into()))?;
         let config = QpConfig { max_recv_wr: 1, ..config };
         let (read_qp, read_accept) = client.open(&mut provider, &QpRequest::new(config))?;
-        let channel = |qp, keys: &[RegionKey]| {
-            let memory = keys.iter().find(|key| key.region.name.as_str() == header.memory).cloned();
-            let missing = || NodeError::NoAccelerator(format!("it does not export its memory, {}", header.memory));
-            let memory = memory.ok_or_else(missing)?;
-            if memory.address.checked_add(memory.region.bytes).is_none() {
-                return Err(NodeError::NoAccelerator("the addresses of its memory exceed 64 bits".into()));
-            }
-            Ok::<_, NodeError>(Channel { qp, memory, piece: PIECE })
-        };
+        let channel = |qp, keys: &[RegionKey]| Channel::new(qp, keys, &header.memory).map_err(NodeError::NoAccelerator);
         let (writes, reads) = (channel(qp, &accept.keys)?, channel(read_qp, &read_accept.keys)?);
         for slot in 0..slots {
             provider.post_recv(qp, &[RecvWr { id: slot.into(), elements: &[] }]).map_err(|(_, error)| error)?;
@@ -181,7 +125,7 @@ impl<P: Endpoint> Node<P> {
 
     /// Returns the bytes of the node's memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.writes.memory.region.bytes.min(self.header.memory_bytes)
+        self.writes.bytes().min(self.header.memory_bytes)
     }
     /// Returns what the node says about itself.
     pub fn header(&self) -> &Header {
@@ -208,8 +152,8 @@ impl<P: Endpoint> Node<P> {
     /// Divides transfers into operations so that those of `bytes` bytes, in a few hundred transfers, fit into the send queue
     /// at once.
     pub fn divide(&mut self, bytes: u64) {
-        let piece = piece(bytes);
-        (self.writes.piece, self.reads.piece) = (piece, piece);
+        self.writes.divide(bytes);
+        self.reads.divide(bytes);
     }
 
     /// Writes local bytes to the node's memory; [`Event::Written`] reports it.
@@ -218,7 +162,7 @@ impl<P: Endpoint> Node<P> {
     /// If the send queue is full ([`Self::divide`]), or the queue pair has failed.
     pub fn write(&mut self, local: &Mr, from: u64, to: u64, bytes: u64, id: u64) -> Result<(), NodeError> {
         let Self { provider, writes, .. } = self;
-        writes.transfer(provider, Operation::Write, local, (from, to, bytes), id)
+        Ok(writes.transfer(provider, Operation::Write, local, (from, to, bytes), id)?)
     }
 
     /// Reads from the node's memory into local bytes; [`Event::Read`] reports it.
@@ -227,7 +171,7 @@ impl<P: Endpoint> Node<P> {
     /// As [`Self::write`].
     pub fn read(&mut self, local: &Mr, to: u64, from: u64, bytes: u64, id: u64) -> Result<(), NodeError> {
         let Self { provider, reads, .. } = self;
-        reads.transfer(provider, Operation::Read, local, (to, from, bytes), id)
+        Ok(reads.transfer(provider, Operation::Read, local, (to, from, bytes), id)?)
     }
 
     /// Writes a command into a slot and rings its doorbell. It begins after all writes before it. [`Event::Completed`]
@@ -261,7 +205,7 @@ impl<P: Endpoint> Node<P> {
         let count = self.provider.poll_cq(self.cq, &mut done)?;
         for completion in &done[..count] {
             if completion.status != Status::Success {
-                return Err(self.reason(completion.status));
+                return Err(reason(completion.status, &self.client));
             }
             match completion.kind {
                 CompletionKind::RecvWriteImm => {
@@ -271,9 +215,9 @@ impl<P: Endpoint> Node<P> {
                     let slot = completion.imm.unwrap_or(u32::MAX) as usize;
                     events.push(Event::Completed(self.completion(slot)?));
                 }
-                kind => match (kind, completion.id & 1 == 1) {
-                    (CompletionKind::Write, true) => events.push(Event::Written(completion.id >> 1)),
-                    (CompletionKind::Read, true) => events.push(Event::Read(completion.id >> 1)),
+                kind => match (kind, Channel::transferred(completion.id)) {
+                    (CompletionKind::Write, Some(id)) => events.push(Event::Written(id)),
+                    (CompletionKind::Read, Some(id)) => events.push(Event::Read(id)),
                     _ => {}
                 },
             }
@@ -310,73 +254,29 @@ impl<P: Endpoint> Node<P> {
     pub fn is_connected(&self) -> bool {
         self.client.is_connected()
     }
+}
 
-    fn reason(&self, status: Status) -> NodeError {
-        // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone.
-        if status == Status::Flushed || !self.client.is_connected() {
-            return NodeError::Closed;
-        }
-        NodeError::Operation(match status {
-            Status::RetryExceeded => "the node does not respond".into(),
-            Status::RemoteAccess => "the node refused the access: key, range or rights".into(),
-            status => format!("an operation failed: {status:?}"),
-        })
+/// Returns why an operation has failed.
+pub(crate) fn reason(status: Status, client: &Client) -> NodeError {
+    // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone.
+    if status == Status::Flushed || !client.is_connected() {
+        return NodeError::Closed;
     }
+    NodeError::Operation(match status {
+        Status::RetryExceeded => "the node does not respond".into(),
+        Status::RemoteAccess => "the node refused the access: key, range or rights".into(),
+        status => format!("an operation failed: {status:?}"),
+    })
 }
 
-/// Returns the bytes of an operation for transfers of `bytes` bytes in all.
-fn piece(bytes: u64) -> u64 {
-    bytes.div_ceil(u64::from(SENDS) / 2).clamp(PIECE, MAX_PIECE).next_multiple_of(4096)
-}
-
-/// Allocates local memory that the target can reach.
-fn local<P: Endpoint>(provider: &P, bytes: usize) -> Result<Arc<Region>, MemoryError> {
-    // Over shared memory the target can access only memory that it can map.
-    if provider.address().is_none() { Region::memfd("shotline-node", bytes) } else { Region::heap(bytes) }
-}
-
-/// Reads the beginning of a region, and waits for it.
-fn read_now<P: Endpoint>(
-    provider: &mut P,
-    qp: Qp,
-    cq: Cq,
-    key: &RegionKey,
-    mr: &Mr,
-    to: &Region,
-) -> Result<(), NodeError> {
-    let elements = [Element { address: mr.address, len: to.len().min(READ_BYTES) as u32, lkey: mr.lkey }];
-    let remote = Remote { address: key.address, rkey: key.rkey };
-    let request = SendWr::new(0, Operation::Read(remote), Data::Elements(&elements));
-    provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
-    let end = Instant::now() + SETUP_TIMEOUT;
-    let mut done = [api::Completion::default()];
-    while Instant::now() < end {
-        provider.progress()?;
-        if provider.poll_cq(cq, &mut done)? == 1 {
-            return match done[0].status {
-                Status::Success => Ok(()),
-                status => Err(NodeError::Operation(format!("the control region cannot be read: {status:?}"))),
-            };
-        }
-        provider.wait(Duration::from_millis(1))?;
+/// Returns the key of the control region.
+pub(crate) fn control_key(keys: &[RegionKey]) -> Result<RegionKey, NodeError> {
+    let missing =
+        || NodeError::NoAccelerator(format!("it has no region {CONTROL_REGION} (start it with --accelerate)"));
+    let found = keys.iter().find(|key| key.region.name.as_str() == CONTROL_REGION).cloned();
+    let control = found.ok_or_else(missing)?;
+    if control.region.bytes < CONTROL_BYTES as u64 || control.address.checked_add(control.region.bytes).is_none() {
+        return Err(NodeError::NoAccelerator("its control region is too short".into()));
     }
-    Err(NodeError::Operation("the node does not respond".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tiles_of_all_buffers_fit_into_the_send_queue_at_once() {
-        for memory in [1, 64 << 20, 2 << 30, 8 << 30, 255 << 30] {
-            for buffers in [1, 2, 32] {
-                let piece = piece(memory);
-                // A tile is two halos and its rows, then a command; a result is its rows and their sums.
-                let written = (memory / buffers).div_ceil(piece) + 3;
-                assert!(buffers * written <= SENDS.into(), "{memory} bytes in {buffers} buffers: {piece}");
-                assert!(piece <= MAX_PIECE && piece.is_multiple_of(4096));
-            }
-        }
-    }
+    Ok(control)
 }

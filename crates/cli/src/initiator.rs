@@ -1,12 +1,65 @@
 //! Connections of initiators to targets.
 
 use crate::Result;
-use shotline_verbs::cm::{Client, ControlAddress, Token};
+use crate::values::udp_options;
+use shotline_transport::carrier::shm::ShmCarrier;
+use shotline_verbs::cm::{Client, ControlAddress, Endpoint, Token};
+use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
+use shotline_verbs::shm::ShmEndpoint;
+use shotline_verbs::soft::SoftEndpoint;
+use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
 use std::net::{IpAddr, SocketAddr};
 
+/// Address of a target, and its token.
+pub type Target = (ControlAddress, Token);
+
+/// What is done with endpoints that are connected to targets, of any provider.
+pub trait WithEndpoints {
+    /// Result of it.
+    type Output;
+    /// Does it. `connect` opens an endpoint for a target and the control connection.
+    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<Self::Output>;
+}
+
+/// Does something with endpoints of the provider that is selected. `bind`: their local address, if not that of the route.
+pub fn with_endpoints<W: WithEndpoints>(
+    transport: &ProviderKind,
+    bind: Option<SocketAddr>,
+    work: W,
+) -> Result<W::Output> {
+    match transport {
+        ProviderKind::Soft => work.with(|to| {
+            let provider = SoftEndpoint::udp(local_address(bind, &to.0)?, udp_options(None))?;
+            let client = connect(transport, to, Some(provider.address().ip()))?;
+            Ok((provider, client))
+        }),
+        ProviderKind::Ibverbs(choice) => work.with(|to| {
+            let provider = IbverbsEndpoint::open(choice)?;
+            let client = connect(transport, to, Some(provider.address().ip()))?;
+            Ok((provider, client))
+        }),
+        ProviderKind::Shm => work.with(|to| {
+            let mut client = connect(transport, to, None)?;
+            Ok((client.link(ShmEndpoint::offer)?.join()?, client))
+        }),
+        ProviderKind::SpaceFibre(selector) => match selector.carrier {
+            CarrierKind::Udp => work.with(|to| {
+                let provider = SpaceFibreEndpoint::udp(local_address(bind, &to.0)?, selector)?;
+                let client = connect(transport, to, Some(provider.address().ip()))?;
+                Ok((provider, client))
+            }),
+            CarrierKind::Shm => work.with(|to| {
+                let mut client = connect(transport, to, None)?;
+                let carrier = client.link(|socket| Ok(ShmCarrier::offer(socket)?))?.join()?;
+                Ok((SpaceFibreEndpoint::shm(carrier, selector)?, client))
+            }),
+        },
+    }
+}
+
 /// Connects to a target, if its provider and links are those of this end.
-pub fn connect(transport: &ProviderKind, to: &(ControlAddress, Token), from: Option<IpAddr>) -> Result<Client> {
+pub fn connect(transport: &ProviderKind, to: &Target, from: Option<IpAddr>) -> Result<Client> {
     let client = Client::connect(&to.0, from, to.1)?;
     transport.check_target(client.welcome())?;
     Ok(client)

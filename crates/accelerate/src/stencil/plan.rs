@@ -59,6 +59,20 @@ pub enum PlanError {
         /// Number of buffers.
         buffers: u32,
     },
+    /// A tile that stays does not fit.
+    #[error(
+        "a tile of {rows} rows that stays takes {needed} bytes with its halos, a node has {memory}: use more nodes or \
+         nodes with more memory (--node-memory), fewer steps in a round (--round-steps), or let the tiles come and go \
+         (without --resident)"
+    )]
+    DoesNotStay {
+        /// Rows of the tile.
+        rows: u64,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes of a node's memory.
+        memory: u64,
+    },
 }
 
 /// Rows of a matrix in tiles.
@@ -136,58 +150,80 @@ impl Plan {
     /// Returns the rows of a tile for a round of this many steps.
     pub(super) fn tile(&self, index: u64, steps: u64) -> TileRows {
         let first = index * self.tile_rows;
-        let rows = first..self.matrix.rows.min(first + self.tile_rows);
-        let is_periodic = self.matrix.boundary == Boundary::Periodic;
-        let reach = |room: u64| if is_periodic || room >= steps { (steps, Edge::Halo) } else { (room, Edge::Border) };
-        let (above, above_edge) = reach(rows.start);
-        let (below, below_edge) = reach(self.matrix.rows - rows.end);
-        TileRows { rows, above, below, above_edge, below_edge }
+        TileRows::new(&self.matrix, first..self.matrix.rows.min(first + self.tile_rows), steps)
     }
 
     /// Returns the command for a tile in the buffer at this offset. Results replace the tile.
     pub(super) fn command(&self, tile: &TileRows, steps: u64, buffer: u64, squares: bool) -> TileSteps {
-        let stride = self.matrix.row_bytes();
-        let rows = tile.above + (tile.rows.end - tile.rows.start) + tile.below;
-        let first = if tile.above_edge == Edge::Halo { steps } else { 0 };
+        let end = buffer + tile.count() * self.matrix.row_bytes();
+        tile.command(&self.matrix, steps, buffer, squares.then(|| end.next_multiple_of(8)))
+    }
+}
+
+impl TileRows {
+    /// Returns a tile with the halos that it needs for this many steps.
+    pub(super) fn new(matrix: &Matrix, rows: Range<u64>, steps: u64) -> Self {
+        let is_periodic = matrix.boundary == Boundary::Periodic;
+        let reach = |room: u64| if is_periodic || room >= steps { (steps, Edge::Halo) } else { (room, Edge::Border) };
+        let (above, above_edge) = reach(rows.start);
+        let (below, below_edge) = reach(matrix.rows - rows.end);
+        Self { rows, above, below, above_edge, below_edge }
+    }
+
+    /// Returns all rows of a matrix, which need no halos.
+    pub(super) fn whole(matrix: &Matrix) -> Self {
+        let (above_edge, below_edge) = (Edge::Border, Edge::Border);
+        Self { rows: 0..matrix.rows, above: 0, below: 0, above_edge, below_edge }
+    }
+
+    /// Returns the number of rows with the halos.
+    pub(super) fn count(&self) -> u64 {
+        self.above + (self.rows.end - self.rows.start) + self.below
+    }
+
+    /// Returns the command for the tile at this offset, and the sums of squares at another one. Results replace the tile.
+    pub(super) fn command(&self, matrix: &Matrix, steps: u64, source: u64, squares: Option<u64>) -> TileSteps {
+        let stride = matrix.row_bytes();
+        let first = if self.above_edge == Edge::Halo { steps } else { 0 };
         TileSteps {
-            values: self.matrix.values,
+            values: matrix.values,
             tile: Tile {
-                rows: rows as usize,
-                columns: self.matrix.columns as usize,
-                above: tile.above_edge,
-                below: tile.below_edge,
+                rows: self.count() as usize,
+                columns: matrix.columns as usize,
+                above: self.above_edge,
+                below: self.below_edge,
             },
-            boundary: self.matrix.boundary,
-            weights: self.matrix.weights,
+            boundary: matrix.boundary,
+            weights: matrix.weights,
             steps: steps as u32,
-            source: buffer,
-            result: buffer + first * stride,
+            source,
+            result: source + first * stride,
             stride,
-            squares: squares.then(|| buffer + (rows * stride).next_multiple_of(8)),
+            squares,
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use shotline_compute::stencil::{Cells as _, RegionCells, Stencil};
     use shotline_memory::Region;
     use shotline_random::SplitMix64;
 
-    fn matrix(rows: u64, columns: u64, boundary: Boundary) -> Matrix {
+    pub(in crate::stencil) fn matrix(rows: u64, columns: u64, boundary: Boundary) -> Matrix {
         Matrix { rows, columns, values: Values::F32, boundary, weights: Weights::heat(0.2) }
     }
 
-    fn random(matrix: &Matrix, seed: u64) -> Vec<Vec<f32>> {
+    pub(in crate::stencil) fn random(matrix: &Matrix, seed: u64) -> Vec<Vec<f32>> {
         let mut random = SplitMix64::new(seed);
         let mut row = || (0..matrix.columns).map(|_| random.next_u64() as f32 / 1e19).collect();
         (0..matrix.rows).map(|_| row()).collect()
     }
 
     /// Computes the whole matrix in one piece.
-    fn whole(matrix: &Matrix, rows: &[Vec<f32>], steps: u64) -> Vec<Vec<f32>> {
+    pub(in crate::stencil) fn whole(matrix: &Matrix, rows: &[Vec<f32>], steps: u64) -> Vec<Vec<f32>> {
         let region = Region::heap(4 * rows.concat().len()).unwrap();
         let cells = RegionCells { region: &region, offset: 0, stride: matrix.row_bytes() as usize };
         (0..).zip(rows).for_each(|(number, row)| cells.store(number, 0, row));

@@ -1,13 +1,13 @@
 //! The rounds of a stencil over several nodes.
 
-use super::plan::{Plan, TileRows};
+use super::plan::{Matrix, Plan, TileRows};
 use crate::command::{Completion, Kernel, Outcome};
 use crate::node::{Event, Node, NodeError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use shotline_compute::stencil::Boundary;
 use shotline_memory::{MemoryError, Mr, Pages, Region, check_capacity};
-use shotline_verbs::cm::Endpoint;
+use shotline_verbs::cm::{Endpoint, TokenError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -62,6 +62,19 @@ pub enum RunError {
         /// Time since the last progress.
         seconds: u64,
     },
+    /// A node cannot exchange halos with another one.
+    #[error("node {index} cannot exchange halos with node {neighbour}: {reason}")]
+    Neighbour {
+        /// Number of the node, from 0.
+        index: usize,
+        /// Number of the other node.
+        neighbour: usize,
+        /// What failed.
+        reason: String,
+    },
+    /// There are no random numbers.
+    #[error(transparent)]
+    Random(TokenError),
     /// The run was interrupted. Some tiles of the matrix have more steps than others.
     #[error("interrupted after {0} complete rounds")]
     Interrupted(u64),
@@ -93,6 +106,12 @@ pub struct NodeReport {
     pub waiting: Duration,
     /// Time that the node computed.
     pub computing: Duration,
+    /// Bytes written to other nodes.
+    pub bytes_exchanged: u64,
+    /// Time that the node wrote to others.
+    pub exchanging: Duration,
+    /// Time that the node waited for halos.
+    pub waiting_for_halos: Duration,
     /// Time in which at least one tile was being read back.
     pub reading: Duration,
 }
@@ -112,19 +131,19 @@ pub struct Report {
 
 /// Time in which at least one of several transfers was in progress.
 #[derive(Default)]
-struct Busy {
+pub(super) struct Busy {
     active: u32,
     since: Option<Instant>,
-    total: Duration,
+    pub(super) total: Duration,
 }
 
 impl Busy {
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.active += 1;
         self.since.get_or_insert_with(Instant::now);
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.active = self.active.saturating_sub(1);
         if self.active == 0 {
             self.total += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
@@ -217,8 +236,8 @@ pub fn run<P: Endpoint>(
             // Looks once more after the nodes are armed: what came before wakes no thread.
             match (busy, is_armed) {
                 (true, _) => {}
-                (false, false) => arm(&mut lanes)?,
-                (false, true) => sleep(&lanes),
+                (false, false) => arm(lanes.iter_mut().map(|lane| &mut *lane.node))?,
+                (false, true) => sleep(lanes.iter().map(|lane| &*lane.node)),
             }
             is_armed = !busy && !is_armed;
             let tiles = number.saturating_mul(plan.tiles()).saturating_add(round.done);
@@ -239,21 +258,31 @@ pub fn run<P: Endpoint>(
 }
 
 /// Local memory of a run.
-struct Memory {
-    matrix: Arc<Region>,
+pub(super) struct Memory {
+    pub(super) matrix: Arc<Region>,
     /// Offset of the matrix in its region.
     offset: u64,
     /// Rows on both sides of each boundary of tiles, as they were before a round.
     halos: Arc<Region>,
     /// Sums of the squares of the changes of each row.
-    squares: Arc<Region>,
+    pub(super) squares: Arc<Region>,
 }
 
 impl Memory {
     fn new(plan: &Plan, matrix: &Arc<Region>, offset: u64) -> Result<Self, RunError> {
-        let (halo_bytes, squares_bytes) = (plan.halo_bytes(), plan.matrix.rows.saturating_mul(8));
+        Self::with_halos(&plan.matrix, matrix, offset, plan.halo_bytes())
+    }
+
+    /// Returns memory without halos.
+    pub(super) fn without_halos(plan: &Matrix, matrix: &Arc<Region>, offset: u64) -> Result<Self, RunError> {
+        Self::with_halos(plan, matrix, offset, 0)
+    }
+
+    fn with_halos(plan: &Matrix, matrix: &Arc<Region>, offset: u64, halo_bytes: u64) -> Result<Self, RunError> {
+        let squares_bytes = plan.rows.saturating_mul(8);
         check_capacity([(Pages::Small, halo_bytes), (Pages::Small, squares_bytes)]).map_err(RunError::Halos)?;
-        let (halos, squares) = (Region::heap(halo_bytes as usize)?, Region::heap(squares_bytes as usize)?);
+        // There is no region of 0 bytes.
+        let (halos, squares) = (Region::heap(halo_bytes.max(8) as usize)?, Region::heap(squares_bytes as usize)?);
         Ok(Self { matrix: Arc::clone(matrix), offset, halos, squares })
     }
 
@@ -276,7 +305,7 @@ impl Memory {
     }
 
     /// Sums the squares of the rows in their order.
-    fn sum_of_squares(&self, rows: u64) -> f64 {
+    pub(super) fn sum_of_squares(&self, rows: u64) -> f64 {
         let mut sum = 0.0;
         for row in 0..rows as usize {
             let mut bytes = [0; 8];
@@ -450,21 +479,21 @@ impl<'a, P: Endpoint> Lane<'a, P> {
 }
 
 /// Returns the larger value, or NaN if one is.
-fn larger(a: f64, b: f64) -> f64 {
+pub(super) fn larger(a: f64, b: f64) -> f64 {
     if b <= a || a.is_nan() { a } else { b }
 }
 
 /// Makes the descriptors of the nodes readable at their next completions.
-fn arm<P: Endpoint>(lanes: &mut [Lane<'_, P>]) -> Result<(), RunError> {
-    for (index, lane) in lanes.iter_mut().enumerate() {
-        lane.node.arm().map_err(|error| RunError::Node { index, error })?;
+pub(super) fn arm<'a, P: Endpoint + 'a>(nodes: impl Iterator<Item = &'a mut Node<P>>) -> Result<(), RunError> {
+    for (index, node) in nodes.enumerate() {
+        node.arm().map_err(|error| RunError::Node { index, error })?;
     }
     Ok(())
 }
 
 /// Sleeps until a node has something to do.
-fn sleep<P: Endpoint>(lanes: &[Lane<'_, P>]) {
-    let mut fds: Vec<_> = lanes.iter().map(|lane| PollFd::from_borrowed_fd(lane.node.fd(), PollFlags::IN)).collect();
+pub(super) fn sleep<'a, P: Endpoint + 'a>(nodes: impl Iterator<Item = &'a Node<P>>) {
+    let mut fds: Vec<_> = nodes.map(|node| PollFd::from_borrowed_fd(node.fd(), PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as _ };
     // A signal ends the sleep early.
     let _ = rustix::event::poll(&mut fds, Some(&time));

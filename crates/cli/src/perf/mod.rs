@@ -15,16 +15,12 @@ mod report;
 pub use args::Args;
 
 use crate::child::ChildTarget;
-use crate::initiator;
+use crate::initiator::{self, Target, WithEndpoints};
 use crate::{Result, interop, signals};
 use connection::Connection;
 use point::{Metric, Point};
-use shotline_transport::carrier::shm::ShmCarrier;
 use shotline_verbs::cm::{Client, Endpoint};
-use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
-use shotline_verbs::shm::ShmEndpoint;
-use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
 use std::sync::atomic::AtomicBool;
 
 /// Runs all measurements.
@@ -46,39 +42,34 @@ pub fn run(args: &Args) -> Result {
         Some(target) => (target.listen.clone(), target.token),
         None => (args.target()?, args.known_token()?),
     };
-    let connect = |from| initiator::connect(&args.transport, &to, from);
     let done = match &args.transport {
+        // Its endpoint can lose packets on purpose.
         ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
-            let from = provider.address().ip();
-            measure(args, &plan, connect(Some(from))?, provider, &stop)
-        }
-        ProviderKind::Ibverbs(choice) => {
-            let provider = IbverbsEndpoint::open(choice)?;
-            let from = provider.address().ip();
-            measure(args, &plan, connect(Some(from))?, provider, &stop)
-        }
-        ProviderKind::Shm => {
-            let mut client = connect(None)?;
-            let provider = client.link(ShmEndpoint::offer)?.join()?;
+            let client = initiator::connect(&args.transport, &to, Some(provider.address().ip()))?;
             measure(args, &plan, client, provider, &stop)
         }
-        ProviderKind::SpaceFibre(selector) => match selector.carrier {
-            CarrierKind::Udp => {
-                let provider = SpaceFibreEndpoint::udp(args.local_address(&to.0)?, selector)?;
-                let from = provider.address().ip();
-                measure(args, &plan, connect(Some(from))?, provider, &stop)
-            }
-            CarrierKind::Shm => {
-                let mut client = connect(None)?;
-                let carrier = client.link(|socket| Ok(ShmCarrier::offer(socket)?))?.join()?;
-                measure(args, &plan, client, SpaceFibreEndpoint::shm(carrier, selector)?, &stop)
-            }
-        },
+        transport => initiator::with_endpoints(transport, args.bind, Measure { args, plan: &plan, to, stop: &stop }),
     };
     match (done, child) {
         (Ok(()), Some(target)) => target.end(),
         (done, _) => done,
+    }
+}
+
+/// The measurements of a target.
+struct Measure<'a> {
+    args: &'a Args,
+    plan: &'a [Point],
+    to: Target,
+    stop: &'a AtomicBool,
+}
+
+impl WithEndpoints for Measure<'_> {
+    type Output = ();
+    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+        let (provider, client) = connect(&self.to)?;
+        measure(self.args, self.plan, client, provider, self.stop)
     }
 }
 

@@ -24,6 +24,7 @@ Examples:
   shotline stencil --demo                                  four nodes, verified, with the map of the result
   shotline stencil 32768x32768 --steps 8 --verify          4 GiB on two nodes of 256 MiB
   shotline stencil in.npy --out out.npy --boundary periodic
+  shotline stencil 8192x8192 --resident --steps 1000       tiles stay in the nodes, which exchange their halos
   shotline stencil 8192x8192 --memory emulated:path2       nodes behind the paper's path 2
   shotline target --region hbm=8G,rights=rw --accelerate hbm --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
   shotline stencil in.npy --to 192.168.1.5:47920 --to 192.168.1.6:47920 --token-file t --out out.npy")]
@@ -53,6 +54,10 @@ pub struct Args {
     /// A: part of each neighbour that flows in per step; stable up to 0.25
     #[arg(long, value_name = "A", default_value_t = 0.2)]
     pub alpha: f64,
+    /// Let each tile stay in its node: nodes write their border rows to each other. The matrix must fit into the memory of all
+    /// nodes together
+    #[arg(long, conflicts_with_all = ["tile_rows", "buffers"])]
+    pub resident: bool,
     /// Rows of a tile without its halos [default: as many as fit, fewer if nodes would have nothing to do]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub tile_rows: Option<u64>,
@@ -189,7 +194,9 @@ impl Args {
 
     /// Returns the memory of each of them.
     pub fn node_memory(&self) -> Size {
-        self.node_memory.unwrap_or(Size(if self.demo { 1 << 20 } else { 256 << 20 }))
+        // The nodes of the demo have less memory than the matrix together, unless the tiles stay.
+        let demo = if self.resident { 4 << 20 } else { 1 << 20 };
+        self.node_memory.unwrap_or(Size(if self.demo { demo } else { 256 << 20 }))
     }
 
     /// Returns the extent of the verification.

@@ -9,6 +9,7 @@ mod source;
 
 pub use args::Args;
 
+use crate::initiator::Target;
 use crate::output::print_report;
 use crate::progress::Progress;
 use crate::{Result, signals};
@@ -19,9 +20,10 @@ use nodes::{WithNodes, with_nodes};
 use report::StencilReport;
 use shotline_accelerate::Node;
 use shotline_accelerate::command::Values;
+use shotline_accelerate::stencil::resident::{self, NodeAddress, ResidentPlan};
 use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Verification};
 use shotline_compute::stencil::{Real, Weights};
-use shotline_verbs::cm::Endpoint;
+use shotline_verbs::cm::{ControlAddress, Endpoint};
 use source::Source;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -61,26 +63,46 @@ struct Run<'a, F> {
 }
 
 impl<F: Real> WithNodes for Run<'_, F> {
-    fn with<P: Endpoint>(self, mut nodes: Vec<Node<P>>) -> Result {
-        let Self { args, matrix, .. } = self;
-        let smallest = nodes.iter().map(Node::memory_bytes).min().unwrap_or(0);
-        let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
-        let round_steps = args.round_steps().min(max_steps);
-        let plan = Plan::new(matrix, round_steps, smallest, args.buffers, args.tile_rows, nodes.len() as u64)?;
-        let options =
-            Options { steps: args.steps(), residual: !args.no_change, timeout: args.timeout, stop: self.stop };
-        let bar = Progress::new("tiles");
-        let observe = |progress: stencil::Progress| bar.update(progress.tiles, progress.tiles_in_all);
-        let report = stencil::run(&plan, &mut nodes, (&self.memory.region, self.memory.offset), &options, observe)?;
-        drop(bar);
+    fn with<P: Endpoint>(self, mut nodes: Vec<Node<P>>, targets: &[Target]) -> Result {
+        let (division, report) = self.compute(&mut nodes, targets)?;
         nodes.into_iter().try_for_each(Node::end)?;
-        self.finish(&plan, report)
+        self.finish(&division, report)
     }
 }
 
+/// How the matrix was divided.
+struct Division {
+    round_steps: u64,
+    tile_rows: u64,
+    tiles: u64,
+}
+
 impl<F: Real> Run<'_, F> {
+    /// Computes the steps, by tiles that stay or that come and go.
+    fn compute<P: Endpoint>(&self, nodes: &mut [Node<P>], targets: &[Target]) -> Result<(Division, stencil::Report)> {
+        let Self { args, matrix, .. } = *self;
+        let smallest = nodes.iter().map(Node::memory_bytes).min().unwrap_or(0);
+        let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
+        let (round_steps, count) = (args.round_steps().min(max_steps), nodes.len() as u64);
+        let options =
+            Options { steps: args.steps(), residual: !args.no_change, timeout: args.timeout, stop: self.stop };
+        let memory = (&self.memory.region, self.memory.offset);
+        let bar = Progress::new("tiles");
+        let observe = |progress: stencil::Progress| bar.update(progress.tiles, progress.tiles_in_all);
+        if args.resident {
+            let plan = ResidentPlan::new(matrix, round_steps, smallest, count, args.timeout)?;
+            let division = Division { round_steps, tile_rows: plan.tile_rows(), tiles: plan.tiles };
+            let addresses = targets.iter().map(node_address).collect::<Result<Vec<_>>>()?;
+            Ok((division, resident::run(&plan, (nodes, &addresses), memory, &options, observe)?))
+        } else {
+            let plan = Plan::new(matrix, round_steps, smallest, args.buffers, args.tile_rows, count)?;
+            let division = Division { round_steps, tile_rows: plan.tile_rows, tiles: plan.tiles() };
+            Ok((division, stencil::run(&plan, nodes, memory, &options, observe)?))
+        }
+    }
+
     /// Verifies, saves and reports the result.
-    fn finish(self, plan: &Plan, report: stencil::Report) -> Result {
+    fn finish(self, division: &Division, report: stencil::Report) -> Result {
         let Self { args, source, matrix, memory, stop, .. } = self;
         let values_verified = match args.verify() {
             None => None,
@@ -102,9 +124,10 @@ impl<F: Real> Run<'_, F> {
             values: if matrix.values == Values::F32 { "f32" } else { "f64" },
             boundary: boundary_name(matrix.boundary),
             steps: args.steps(),
-            round_steps: plan.round_steps,
-            tile_rows: plan.tile_rows,
-            tiles: plan.tiles(),
+            round_steps: division.round_steps,
+            tile_rows: division.tile_rows,
+            tiles: division.tiles,
+            resident: args.resident,
             transport: args.transport.to_string(),
             seconds,
             updates_per_s: (matrix.rows * matrix.columns) as f64 * args.steps() as f64 / seconds.max(1e-9),
@@ -119,6 +142,16 @@ impl<F: Real> Run<'_, F> {
         };
         print_report(args.json, &report)
     }
+}
+
+/// Returns where other nodes reach a node.
+fn node_address((address, token): &Target) -> Result<NodeAddress> {
+    let address = match address {
+        ControlAddress::Tcp(address) => address.to_string(),
+        // The nodes may have other working directories.
+        ControlAddress::Unix(path) => std::path::absolute(path)?.to_str().ok_or("expected a path in UTF-8")?.to_owned(),
+    };
+    Ok(NodeAddress { address, token: *token })
 }
 
 /// Draws the maps. Returns the one in letters.

@@ -1,23 +1,18 @@
 //! The nodes of a run: started here, or running already.
 
 use super::args::Args;
+use crate::Result;
 use crate::child::{ChildTarget, address_arguments};
-use crate::values::{control_address, known_token, udp_options};
-use crate::{Result, initiator};
+use crate::initiator::{self, Target, WithEndpoints};
+use crate::values::{control_address, known_token};
 use shotline_accelerate::Node;
-use shotline_transport::carrier::shm::ShmCarrier;
 use shotline_verbs::api::ControlSocket;
-use shotline_verbs::cm::{ControlAddress, Endpoint, Token};
-use shotline_verbs::ibverbs::IbverbsEndpoint;
-use shotline_verbs::provider::ProviderKind;
-use shotline_verbs::shm::ShmEndpoint;
-use shotline_verbs::soft::SoftEndpoint;
-use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
+use shotline_verbs::cm::{Client, Endpoint};
 
 /// What is done with connected nodes, of any provider.
 pub trait WithNodes {
-    /// Does it.
-    fn with<P: Endpoint>(self, nodes: Vec<Node<P>>) -> Result;
+    /// Does it. The targets are those of the nodes.
+    fn with<P: Endpoint>(self, nodes: Vec<Node<P>>, targets: &[Target]) -> Result;
 }
 
 /// Starts nodes or connects to running ones, and ends the started ones afterwards.
@@ -33,45 +28,26 @@ pub fn with_nodes(args: &Args, work: impl WithNodes) -> Result {
         let target = |to: &String| Ok((control_address(to)?, token));
         args.to.iter().map(target).collect::<Result<_>>()?
     };
-    match &args.transport {
-        ProviderKind::Soft => work.with(connect(&targets, |target| {
-            let bind = initiator::local_address(args.bind, &target.0)?;
-            let provider = SoftEndpoint::udp(bind, udp_options(None))?;
-            let client = initiator::connect(&args.transport, target, Some(provider.address().ip()))?;
-            Ok(Node::connect(provider, client)?)
-        })?),
-        ProviderKind::Ibverbs(choice) => work.with(connect(&targets, |target| {
-            let provider = IbverbsEndpoint::open(choice)?;
-            let client = initiator::connect(&args.transport, target, Some(provider.address().ip()))?;
-            Ok(Node::connect(provider, client)?)
-        })?),
-        ProviderKind::Shm => work.with(connect(&targets, |target| {
-            let mut client = initiator::connect(&args.transport, target, None)?;
-            let provider = client.link(ShmEndpoint::offer)?.join()?;
-            Ok(Node::connect(provider, client)?)
-        })?),
-        ProviderKind::SpaceFibre(selector) => match selector.carrier {
-            CarrierKind::Udp => work.with(connect(&targets, |target| {
-                let bind = initiator::local_address(args.bind, &target.0)?;
-                let provider = SpaceFibreEndpoint::udp(bind, selector)?;
-                let client = initiator::connect(&args.transport, target, Some(provider.address().ip()))?;
-                Ok(Node::connect(provider, client)?)
-            })?),
-            CarrierKind::Shm => work.with(connect(&targets, |target| {
-                let mut client = initiator::connect(&args.transport, target, None)?;
-                let carrier = client.link(|socket| Ok(ShmCarrier::offer(socket)?))?.join()?;
-                Ok(Node::connect(SpaceFibreEndpoint::shm(carrier, selector)?, client)?)
-            })?),
-        },
-    }?;
+    initiator::with_endpoints(&args.transport, args.bind, ConnectNodes { targets: &targets, work })?;
     children.into_iter().try_for_each(ChildTarget::end)
 }
 
-type Target = (ControlAddress, Token);
+/// Connects nodes for the work.
+struct ConnectNodes<'a, W> {
+    targets: &'a [Target],
+    work: W,
+}
 
-fn connect<P: Endpoint>(targets: &[Target], connect: impl Fn(&Target) -> Result<Node<P>>) -> Result<Vec<Node<P>>> {
-    let named = |target: &Target| connect(target).map_err(|error| format!("node {}: {error}", target.0).into());
-    targets.iter().map(named).collect()
+impl<W: WithNodes> WithEndpoints for ConnectNodes<'_, W> {
+    type Output = ();
+    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+        let mut nodes = Vec::new();
+        for target in self.targets {
+            let node = connect(target).and_then(|(provider, client)| Ok(Node::connect(provider, client)?));
+            nodes.push(node.map_err(|error| format!("node {}: {error}", target.0))?);
+        }
+        self.work.with(nodes, self.targets)
+    }
 }
 
 /// Starts a node on this machine.

@@ -26,6 +26,8 @@ pub struct StencilReport {
     pub tile_rows: u64,
     /// Tiles of a round.
     pub tiles: u64,
+    /// The tiles stayed in the nodes.
+    pub resident: bool,
     pub transport: String,
     /// Time from the first write to the last read.
     pub seconds: f64,
@@ -62,11 +64,28 @@ pub struct NodeSummary {
     pub waiting_s: f64,
     pub computing_s: f64,
     pub reading_s: f64,
+    /// Bytes of border rows that the node wrote to others.
+    pub bytes_exchanged: u64,
+    /// Time in which it wrote them.
+    pub exchanging_s: f64,
+    /// Time that it waited for those of others.
+    pub waiting_for_halos_s: f64,
 }
 
 impl From<NodeReport> for NodeSummary {
     fn from(report: NodeReport) -> Self {
-        let NodeReport { tiles, bytes_out, bytes_back, writing, waiting, computing, reading } = report;
+        let NodeReport {
+            tiles,
+            bytes_out,
+            bytes_back,
+            writing,
+            waiting,
+            computing,
+            reading,
+            bytes_exchanged,
+            exchanging,
+            waiting_for_halos,
+        } = report;
         Self {
             tiles,
             bytes_out,
@@ -75,6 +94,9 @@ impl From<NodeReport> for NodeSummary {
             waiting_s: waiting.as_secs_f64(),
             computing_s: computing.as_secs_f64(),
             reading_s: reading.as_secs_f64(),
+            bytes_exchanged,
+            exchanging_s: exchanging.as_secs_f64(),
+            waiting_for_halos_s: waiting_for_halos.as_secs_f64(),
         }
     }
 }
@@ -92,11 +114,17 @@ impl Report for StencilReport {
     fn print(&self) -> Result {
         let mut rows = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
+            // A tile that stays is computed once for each of its results.
+            let computed = if self.resident { node.tiles * node.bytes_back } else { node.bytes_out };
             let stages = [
                 ("written", node.bytes_out, node.writing_s),
-                ("computed", node.bytes_out, node.computing_s),
+                ("computed", computed, node.computing_s),
+                ("exchanged", node.bytes_exchanged, node.exchanging_s),
+                ("waited", 0, node.waiting_for_halos_s),
                 ("read back", node.bytes_back, node.reading_s),
             ];
+            let stages =
+                stages.into_iter().filter(|(stage, ..)| self.resident || !["exchanged", "waited"].contains(stage));
             for (stage, bytes, seconds) in stages {
                 let is_first = stage == "written";
                 let name = if is_first { index.to_string() } else { String::new() };

@@ -4,6 +4,7 @@ mod cm_initiator;
 mod cm_listener;
 mod host;
 mod link_host;
+mod neighbours;
 mod region;
 mod report;
 mod traffic;
@@ -15,6 +16,7 @@ use crate::{Result, output, signals};
 use cm_listener::CmListener;
 use host::{EndpointHost, Listener, TargetHost};
 use link_host::{LinkHost, LinkedEndpoint};
+use neighbours::Neighbours;
 use region::RegionSpec;
 use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -296,7 +298,8 @@ impl Args {
         let threads = self
             .threads
             .map_or_else(|| available_parallelism().map_or(1, |all| all.get().max(2) - 1), NonZeroUsize::get);
-        let accelerator = Accelerator::new(name.as_str(), Arc::clone(&memory.region), threads)?;
+        let neighbours = Box::new(Neighbours::new(&self.transport, self.bind));
+        let accelerator = Accelerator::new(name.as_str(), Arc::clone(&memory.region), threads, Some(neighbours))?;
         accelerator.take_notice().into_iter().for_each(|notice| output::warn(format!("region {name}: {notice}")));
         let (region, bytes) = (Arc::clone(accelerator.control()), CONTROL_BYTES as u64);
         regions.push(Export { name: Name::try_from(CONTROL_REGION.to_owned())?, region, bytes, rights });

@@ -47,6 +47,16 @@ impl Token {
         random::bytes().map(Self).map_err(|_| TokenError::Random)
     }
 
+    /// Returns the token that has these bits.
+    pub fn from_bytes(bytes: [u8; BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bits.
+    pub fn to_bytes(self) -> [u8; BYTES] {
+        self.0
+    }
+
     /// Returns `true` if two tokens are equal, in a time that does not depend on where they differ.
     pub fn matches(&self, other: &Self) -> bool {
         let differences = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
@@ -79,6 +89,12 @@ impl Token {
         let mut file =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         writeln!(file, "{self}").map_err(failed)
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.matches(other)
     }
 }
 

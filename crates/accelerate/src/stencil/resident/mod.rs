@@ -1,0 +1,154 @@
+//! A stencil whose tiles stay in the nodes, which exchange their halos without this process.
+
+mod lane;
+mod plan;
+
+pub use plan::ResidentPlan;
+
+use crate::command::MAX_ADDRESS_BYTES;
+use crate::node::{Node, NodeError};
+use crate::stencil::run::{Memory, arm, larger, sleep};
+use crate::stencil::{Options, Progress, Report, RunError};
+use lane::{Common, Lane, Stage};
+use plan::{IDENTITY, Rounds, SETUP_BYTES, Side};
+use shotline_memory::Region;
+use shotline_verbs::cm::{Endpoint, Token};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Where other nodes reach a node.
+#[derive(Clone, Debug)]
+pub struct NodeAddress {
+    /// Address of its control connection: `ADDRESS:PORT`, or a path.
+    pub address: String,
+    /// Its token.
+    pub token: Token,
+}
+
+/// Computes steps of a matrix that begins at `offset` of a region, in place. `addresses` are those of the nodes, for the
+/// others.
+///
+/// # Errors
+/// If a node fails, hangs, refuses a command, or cannot reach another one. The matrix may then have tiles of different
+/// steps.
+pub fn run<P: Endpoint>(
+    plan: &ResidentPlan,
+    (nodes, addresses): (&mut [Node<P>], &[NodeAddress]),
+    (matrix, offset): (&Arc<Region>, u64),
+    options: &Options<'_>,
+    mut observe: impl FnMut(Progress),
+) -> Result<Report, RunError> {
+    let memory = Memory::without_halos(&plan.matrix, matrix, offset)?;
+    let rounds = Rounds { steps: options.steps, round_steps: plan.round_steps };
+    let first_identity = identity()?;
+    let setup = setup(plan, addresses, first_identity)?;
+    let common = Common { plan, rounds, residual: options.residual, offset, setup, addresses, first_identity };
+    let mut lanes = Vec::new();
+    let begin = Instant::now();
+    for (index, node) in (0..plan.tiles).zip(nodes) {
+        let lane = Lane::new(index, node, &common, &memory);
+        lanes.push(lane.map_err(|error| RunError::Node { index: index as usize, error })?);
+    }
+    let mut progress = Progress { tiles_in_all: rounds.count().saturating_mul(plan.tiles), ..Progress::default() };
+    let mut observe = |lanes: &[Lane<'_, P>]| {
+        let tiles = lanes.iter().map(|lane| lane.report.tiles).sum();
+        if tiles != progress.tiles {
+            progress.tiles = tiles;
+            progress.steps = lanes.iter().map(Lane::steps_done).min().unwrap_or(0);
+            observe(progress);
+        }
+    };
+    // A neighbour's first WRITE must come after the zeros of the signals, and after the identity.
+    drive(&mut lanes, Stage::Written, options, &mut observe)?;
+    lanes.iter_mut().try_for_each(Lane::connect)?;
+    drive(&mut lanes, Stage::Connected, options, &mut observe)?;
+    lanes.iter_mut().try_for_each(Lane::compute)?;
+    drive(&mut lanes, Stage::Finished, options, &mut observe)?;
+    Ok(Report {
+        elapsed: begin.elapsed(),
+        max_change: lanes.iter().fold(0.0, |max, lane| larger(max, lane.max_change)),
+        l2_change: if options.residual { memory.sum_of_squares(plan.matrix.rows).sqrt() } else { 0.0 },
+        nodes: lanes.into_iter().map(Lane::report).collect(),
+    })
+}
+
+/// Drives all nodes to a stage.
+fn drive<P: Endpoint>(
+    lanes: &mut [Lane<'_, P>],
+    stage: Stage,
+    options: &Options<'_>,
+    observe: &mut impl FnMut(&[Lane<'_, P>]),
+) -> Result<(), RunError> {
+    let mut is_armed = false;
+    while lanes.iter().any(|lane| lane.stage < stage) {
+        if options.stop.load(Relaxed) {
+            return Err(RunError::Interrupted(lanes.iter().map(|lane| lane.rounds_done).min().unwrap_or(0)));
+        }
+        let mut busy = false;
+        for index in 0..lanes.len() {
+            match lanes[index].advance() {
+                Ok(any) => busy |= any,
+                Err(error @ RunError::Neighbour { .. }) => return Err(lost(lanes).unwrap_or(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        observe(lanes);
+        // Looks once more after the nodes are armed: what came before wakes no thread.
+        match (busy, is_armed) {
+            (true, _) => {}
+            (false, false) => arm(lanes.iter_mut().map(|lane| &mut *lane.node))?,
+            (false, true) => sleep(lanes.iter().map(|lane| &*lane.node)),
+        }
+        is_armed = !busy && !is_armed;
+        if !busy {
+            check_time(lanes, options.timeout)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error of a node that has gone, if one has: it is the reason why another one cannot reach it.
+fn lost<P: Endpoint>(lanes: &[Lane<'_, P>]) -> Option<RunError> {
+    let index = lanes.iter().position(|lane| !lane.node.is_connected())?;
+    Some(RunError::Node { index, error: NodeError::Closed })
+}
+
+/// Returns an error if no node that is to do anything has made progress for too long: all wait for one of them, or for
+/// each other.
+fn check_time<P: Endpoint>(lanes: &[Lane<'_, P>], timeout: Duration) -> Result<(), RunError> {
+    let waiting = || lanes.iter().filter_map(|lane| Some((lane, lane.idle()?)));
+    let overdue = |idle: &Duration| *idle > timeout;
+    let (mut late, all_late) = (waiting().filter(|(_, idle)| overdue(idle)), waiting().all(|(_, idle)| overdue(&idle)));
+    let culprit =
+        if all_late { waiting().min_by_key(|(lane, _)| lane.blame()) } else { late.find(|(lane, _)| !lane.blame().0) };
+    culprit.map_or(Ok(()), |(lane, idle)| Err(lane.timed_out(idle)))
+}
+
+/// Returns what is written to the nodes first: zeros for the signals, then the identity and the addresses.
+fn setup(plan: &ResidentPlan, addresses: &[NodeAddress], first_identity: u64) -> Result<Arc<Region>, RunError> {
+    let setup = Region::heap(plan.tiles as usize * SETUP_BYTES)?;
+    for tile in 0..plan.tiles {
+        let at = tile as usize * SETUP_BYTES;
+        setup.write(at + IDENTITY, &first_identity.wrapping_add(tile).to_le_bytes());
+        for side in Side::BOTH {
+            let Some(neighbour) = plan.neighbour(tile, side) else { continue };
+            let address = addresses[neighbour as usize].address.as_bytes();
+            if address.len() as u64 > MAX_ADDRESS_BYTES {
+                let (index, neighbour) = (tile as usize, neighbour as usize);
+                let reason =
+                    format!("expected an address of at most {MAX_ADDRESS_BYTES} bytes, found {}", address.len());
+                return Err(RunError::Neighbour { index, neighbour, reason });
+            }
+            setup.write((at as u64 + plan.address_at(side) - plan.setup_at()) as usize, address);
+        }
+    }
+    Ok(setup)
+}
+
+/// Returns the identity of the first node, which no node has from an earlier run.
+fn identity() -> Result<u64, RunError> {
+    let bits = Token::random().map_err(RunError::Random)?.to_bytes();
+    let (first, _) = bits.as_chunks().0.split_first().expect("there are 16 bytes");
+    Ok(u64::from_le_bytes(*first))
+}
