@@ -1,4 +1,5 @@
-//! Test helpers shared by all crates: skips, seeds, sizes of random runs, waits, processes, and committed files.
+//! Test helpers shared by all crates: skips, seeds, sizes of random runs, waits, processes, committed files, and mutations
+//! of seeds.
 //!
 //! | environment variable | meaning |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | `UPDATE=1` | [`assert_committed`] rewrites its files instead of comparing them |
 
 mod committed;
+mod mutations;
 mod process;
 mod seeds;
 mod skip;
@@ -14,6 +16,7 @@ mod sockets;
 mod wait;
 
 pub use committed::{assert_committed, is_update};
+pub use mutations::check_mutations;
 pub use process::{Process, example, wait_until_asleep};
 pub use seeds::{Seeds, cases, seeds};
 pub use skip::print_skip;

@@ -5,7 +5,7 @@ mod targets;
 
 use shotline_accelerate::command::{Command, Kernel, ReplyTo, TileSteps, Values};
 use shotline_compute::stencil::{Boundary, Edge, Tile, Weights};
-use shotline_testing::assert_committed;
+use shotline_testing::{assert_committed, check_mutations};
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -17,15 +17,7 @@ fn committed_seeds_and_their_mutations_hold() {
     for (name, bytes) in seeds() {
         assert_committed(&folder().join(name), &bytes);
     }
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-        targets::accelerator(&bytes);
-        for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1 << bit;
-            targets::accelerator(&changed);
-        }
-    }
+    check_mutations(&folder(), targets::accelerator);
 }
 
 fn seeds() -> [(&'static str, Vec<u8>); 4] {

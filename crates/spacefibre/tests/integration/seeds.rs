@@ -5,7 +5,7 @@ mod targets;
 
 use shotline_random::SplitMix64;
 use shotline_spacefibre::link::BroadcastMessage;
-use shotline_testing::assert_committed;
+use shotline_testing::{assert_committed, check_mutations};
 use shotline_wire::spacefibre::{BroadcastStatus, Capability, ControlWord, SequenceNumber, Word};
 use std::path::PathBuf;
 use targets::EVENT;
@@ -23,15 +23,7 @@ fn committed_seeds_and_their_mutations_hold() {
     for (name, bytes) in seeds() {
         assert_committed(&folder().join(name), &bytes);
     }
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-        (0..=bytes.len()).step_by(5).for_each(|len| targets::spacefibre_word_link(&bytes[..len]));
-        for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1 << bit;
-            targets::spacefibre_word_link(&changed);
-        }
-    }
+    check_mutations(&folder(), targets::spacefibre_word_link);
 }
 
 #[test]
