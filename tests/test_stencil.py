@@ -240,3 +240,46 @@ def test_files_that_are_no_matrix_are_refused(tmp_path):
     assert "too large" in refused("9999999999x9999999999")
     assert json.loads(run("stencil", "8x8", "--out", out, "--force", "--json").stdout)["out"] == str(out)
     assert np.load(out).shape == (8, 8)
+
+
+# --- maps ----------------------------------------------------------------------------------------
+
+
+def test_maps_that_cannot_be_saved_are_refused_before_the_run(tmp_path):
+    out, missing = tmp_path / "out.npy", tmp_path / "no-folder" / "map.png"
+    folder, map_ = tmp_path / "folder", tmp_path / "map.png"
+    folder.mkdir()
+    # No node listens there: a run that connects first has another error.
+    nowhere = ("--to", "127.0.0.1:1", "--token", "0" * 32)
+    for arguments, words in [
+        (("--map", missing), f"cannot create {missing}: No such file or directory"),
+        (("--map", folder), f"{folder} exists and is not a file: choose another name"),
+        (("--map", "/dev/null"), "/dev/null exists and is not a file"),
+        (("--map", folder / ".." / "out.npy"), "--map and --out have the same file"),
+    ]:
+        assert words in refused("64x64", "--out", out, *arguments, *nowhere)
+    # A run that fails keeps the map of the one before.
+    map_.write_bytes(b"before")
+    assert "127.0.0.1:1" in refused("64x64", "--out", out, "--map", map_, *nowhere)
+    assert map_.read_bytes() == b"before"
+    assert sorted(tmp_path.iterdir()) == [folder, map_] and list(folder.iterdir()) == []
+
+
+def test_a_map_that_fails_at_the_end_leaves_the_result(tmp_path):
+    source, out, map_ = (tmp_path / name for name in ("in.npy", "out.npy", "map.png"))
+    matrix = random_matrix(16, 16, "float32")
+    np.save(source, matrix)
+    run("stencil", source, "--map", map_, "--json").succeeded()
+    picture = map_.read_bytes()
+    # Larger files fail: there is room for the result (a page, then 1 KiB), not for the map.
+    limit = 6 << 10
+    assert len(picture) > limit
+    small = ("prlimit", f"--fsize={limit}", "env", "--ignore-signal=XFSZ")
+    with node() as near:
+        arguments = ("--steps", 5, "--out", out, "--map", map_, "--verify", "--json", *to(near))
+        done = run("stencil", source, *arguments, through=small)
+        near.end_report()
+    assert done.code == 1 and f"cannot write {map_}: File too large" in done.stderr, done
+    assert np.load(out).tobytes() == stepped(matrix, 5, "fixed").tobytes()
+    assert done.json["values_verified"] == 256 and done.json["out"] == str(out) and "map" not in done.json
+    assert map_.read_bytes() == picture and len(list(tmp_path.iterdir())) == 3

@@ -13,7 +13,7 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 use shotline_store::read::Recording;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::Write as _;
 use std::path::Path;
 
 const WIDTH: u32 = 1280;
@@ -66,7 +66,14 @@ pub fn draw(recording: &Path, to: &Path) -> Result {
 }
 
 /// Draws a picture of this width and height in pixels, and saves it as a PNG file.
-pub fn save(to: &Path, (width, height): (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) -> Result {
+fn save(to: &Path, size: (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) -> Result {
+    let png = png(size, draw)?;
+    let mut file = File::create(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
+    Ok(file.write_all(&png).map_err(|error| format!("cannot write {}: {error}", to.display()))?)
+}
+
+/// Draws a picture of this width and height in pixels, and returns the bytes of a PNG file.
+pub fn png((width, height): (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) -> Result<Vec<u8>> {
     // Fails only if the file is not a font.
     register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
     let mut pixels = vec![0; (width * height * 3) as usize];
@@ -76,15 +83,14 @@ pub fn save(to: &Path, (width, height): (u32, u32), draw: impl FnOnce(&Panel<'_>
         draw(&root)?;
         root.present()?;
     }
-    let file = File::create(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), width, height);
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
-    let written = encoder.write_header().and_then(|mut writer| {
-        writer.write_image_data(&pixels)?;
-        writer.finish()
-    });
-    Ok(written.map_err(|error| format!("cannot write {}: {error}", to.display()))?)
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&pixels)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 /// Returns the style of black text.

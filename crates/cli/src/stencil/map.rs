@@ -2,10 +2,9 @@
 
 use super::source::Shape;
 use crate::Result;
-use crate::plot::{save, title};
+use crate::plot::{png, title};
 use plotters::prelude::*;
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// Maximum width and height of a map in pixels.
 const PIXELS: u64 = 512;
@@ -102,14 +101,14 @@ fn part(value: f64, low: f64, high: f64) -> f64 {
     if high > low { ((value - low) / (high - low)).clamp(0.0, 1.0) } else { 0.5 }
 }
 
-/// Draws two maps of one matrix beside each other, with the same colours.
-pub fn draw(to: &Path, [before, after]: [&HeatMap; 2], steps: u64) -> Result {
+/// Draws two maps of one matrix beside each other, with the same colours. Returns the bytes of a PNG file.
+pub fn draw([before, after]: [&HeatMap; 2], steps: u64) -> Result<Vec<u8>> {
     let (a, b) = (before.range(), after.range());
     let range = (a.0.min(b.0), a.1.max(b.1));
     let zoom = (PIXELS as usize / before.width.max(before.height)).max(1);
     let (width, height) = ((before.width * zoom) as u32, (before.height * zoom) as u32);
     let panel = width.max(200);
-    save(to, (2 * panel + 60, height + 80), |root| {
+    png((2 * panel + 60, height + 80), |root| {
         let names = ["before".to_owned(), format!("after {steps} steps")];
         for (map, (index, name)) in [before, after].into_iter().zip((0_u32..).zip(names)) {
             let left = (20 + index * (panel + 20)) as i32;

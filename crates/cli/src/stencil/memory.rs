@@ -1,4 +1,4 @@
-//! Memory of the matrix: of this process, or a file.
+//! Memory of the matrix: of this process, or a file. Files of a run, which have their names only when it has ended well.
 
 use super::args::Args;
 use super::source::Source;
@@ -9,6 +9,7 @@ use shotline_compute::stencil::Real;
 use shotline_memory::{Pages, Region, check_capacity};
 use shotline_store::npy::header_bytes;
 use std::fs::{File, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,8 @@ pub struct ResultMemory {
     file: Option<OutFile>,
 }
 
-/// A file under a temporary name of its own, which is removed when this value is dropped.
-struct OutFile {
+/// A file under a temporary name in its folder, which is removed when this value is dropped.
+pub struct OutFile {
     partial: NamedTempFile,
     path: PathBuf,
     force: bool,
@@ -98,15 +99,9 @@ impl ResultMemory {
         self.region.read(self.row(number), F::bytes_mut(to));
     }
 
-    /// Gives a file its name, once its values are on the drive. Returns the name.
-    pub fn publish(self) -> Result<Option<PathBuf>> {
-        let Some(OutFile { partial, path, force }) = self.file else { return Ok(None) };
-        let failed = |error| format!("cannot save {}: {error}", path.display());
-        partial.as_file().sync_all().map_err(failed)?;
-        let kept = if force { partial.persist(&path) } else { partial.persist_noclobber(&path) };
-        kept.map_err(|error| failed(error.error))?;
-        File::open(folder(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        Ok(Some(path))
+    /// Gives the file its name, if there is one, once its values are on the drive. Returns the name.
+    pub fn publish(&mut self) -> Result<Option<PathBuf>> {
+        self.file.take().map(OutFile::publish).transpose()
     }
 }
 
@@ -115,16 +110,56 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Creates the file of the map, so that a run does not compute a map that cannot be saved.
+pub fn map_file(args: &Args) -> Result<Option<OutFile>> {
+    let Some(path) = &args.map else { return Ok(None) };
+    let file = OutFile::create(path, true)?;
+    // The paths of one folder can differ, and the map would replace the result.
+    let same = |out: &PathBuf| {
+        out.file_name() == path.file_name() && folder(out).canonicalize().ok() == folder(path).canonicalize().ok()
+    };
+    if args.out.as_ref().is_some_and(same) {
+        return Err(format!("--map and --out have the same file, {}: choose another name", path.display()).into());
+    }
+    Ok(Some(file))
+}
+
 impl OutFile {
+    /// Creates the file. With `force` it replaces one that has its name.
     fn create(path: &Path, force: bool) -> Result<Self> {
+        if path.exists() && !path.is_file() {
+            // A folder cannot be replaced, and a device must not be.
+            return Err(format!("{} exists and is not a file: choose another name", path.display()).into());
+        }
         if !force && path.exists() {
             return Err(format!("{} exists: choose another name, or use --force", path.display()).into());
         }
-        let mut name = path.file_name().ok_or("expected --out with the name of a file")?.to_owned();
+        let mut name = path
+            .file_name()
+            .ok_or_else(|| format!("expected the name of a file, found {}", path.display()))?
+            .to_owned();
         name.push(".");
         let readable = Permissions::from_mode(0o644);
         let partial = Builder::new().prefix(&name).suffix(".partial").permissions(readable).tempfile_in(folder(path));
         let partial = partial.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
         Ok(Self { partial, path: path.into(), force })
+    }
+
+    /// Writes all bytes of the file, and gives it its name. Returns the name.
+    pub fn save(mut self, bytes: &[u8]) -> Result<PathBuf> {
+        let written = self.partial.write_all(bytes);
+        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))?;
+        self.publish()
+    }
+
+    /// Gives the file its name, once its bytes are on the drive. Returns the name.
+    fn publish(self) -> Result<PathBuf> {
+        let Self { partial, path, force } = self;
+        let failed = |error| format!("cannot save {}: {error}", path.display());
+        partial.as_file().sync_all().map_err(failed)?;
+        let kept = if force { partial.persist(&path) } else { partial.persist_noclobber(&path) };
+        kept.map_err(|error| failed(error.error))?;
+        File::open(folder(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(path)
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::{Result, signals};
 use args::{MatrixArgument, boundary_name};
 use map::HeatMap;
-use memory::ResultMemory;
+use memory::{OutFile, ResultMemory, map_file};
 use nodes::{WithNodes, with_nodes};
 use report::StencilReport;
 use shotline_accelerate::Node;
@@ -25,6 +25,7 @@ use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Verification};
 use shotline_compute::stencil::{Real, Weights};
 use shotline_verbs::cm::{ControlAddress, Endpoint};
 use source::Source;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
@@ -47,8 +48,9 @@ fn run_with<F: Real>(args: &Args, source: &Source, stop: &AtomicBool) -> Result 
     let (shape, values) = (source.shape, source.values);
     let weights = Weights::heat(args.alpha);
     let matrix = Matrix { rows: shape.rows, columns: shape.columns, values, boundary: args.boundary, weights };
+    let map = map_file(args)?;
     let memory = ResultMemory::create::<F>(args, source, &matrix, stop)?;
-    let run = Run::<F> { args, source, matrix, memory, stop, _values: std::marker::PhantomData };
+    let run = Run::<F> { args, source, matrix, memory, map, stop, _values: std::marker::PhantomData };
     with_nodes(args, run)
 }
 
@@ -58,6 +60,7 @@ struct Run<'a, F> {
     source: &'a Source,
     matrix: Matrix,
     memory: ResultMemory,
+    map: Option<OutFile>,
     stop: &'a AtomicBool,
     _values: std::marker::PhantomData<F>,
 }
@@ -103,7 +106,7 @@ impl<F: Real> Run<'_, F> {
 
     /// Verifies, saves and reports the result.
     fn finish(self, division: &Division, report: stencil::Report) -> Result {
-        let Self { args, source, matrix, memory, stop, .. } = self;
+        let Self { args, source, matrix, mut memory, map, stop, .. } = self;
         let values_verified = match args.verify() {
             None => None,
             Some(extent) => {
@@ -113,8 +116,13 @@ impl<F: Real> Run<'_, F> {
                 Some(verification.run(extent, &|done, all| bar.lock().iter().for_each(|bar| bar.update(done, all)))?)
             }
         };
-        let letters = self::draw::<F>(args, source, &memory)?;
         let out = memory.publish()?;
+        // An error of the maps is returned after the report, so that it does not drop a result.
+        let drawn = self::draw::<F>(args, source, &memory, map);
+        let (drawn, (map, letters)) = match drawn {
+            Ok(maps) => (Ok(()), maps),
+            Err(error) => (Err(error), (None, None)),
+        };
         let seconds = report.elapsed.as_secs_f64();
         let moved: u64 = report.nodes.iter().map(|node| node.bytes_out + node.bytes_back).sum();
         let report = StencilReport {
@@ -137,10 +145,11 @@ impl<F: Real> Run<'_, F> {
             l2_change: (!args.no_change).then_some(report.l2_change),
             values_verified,
             out,
-            map: args.map.clone(),
+            map,
             letters,
         };
-        print_report(args.json, &report)
+        print_report(args.json, &report)?;
+        drawn
     }
 }
 
@@ -154,11 +163,16 @@ fn node_address((address, token): &Target) -> Result<NodeAddress> {
     Ok(NodeAddress { address, token: *token })
 }
 
-/// Draws the maps. Returns the one in letters.
-fn draw<F: Real>(args: &Args, source: &Source, memory: &ResultMemory) -> Result<Option<String>> {
+/// Draws the maps. Returns the name of the saved one, and the one in letters.
+fn draw<F: Real>(
+    args: &Args,
+    source: &Source,
+    memory: &ResultMemory,
+    file: Option<OutFile>,
+) -> Result<(Option<PathBuf>, Option<String>)> {
     let in_letters = args.demo && !args.json;
-    if args.map.is_none() && !in_letters {
-        return Ok(None);
+    if file.is_none() && !in_letters {
+        return Ok((None, None));
     }
     let mut row = vec![F::default(); source.shape.columns as usize];
     let widen = |row: &[F], to: &mut [f64]| to.iter_mut().zip(row).for_each(|(to, value)| *to = (*value).into());
@@ -167,13 +181,14 @@ fn draw<F: Real>(args: &Args, source: &Source, memory: &ResultMemory) -> Result<
         widen(&row, to);
         Ok(())
     })?;
-    if let Some(path) = &args.map {
+    let mut saved = None;
+    if let Some(file) = file {
         let before = HeatMap::new(source.shape, |number, to| {
             source.read(number, 0, &mut row)?;
             widen(&row, to);
             Ok(())
         })?;
-        map::draw(path, [&before, &after], args.steps())?;
+        saved = Some(file.save(&map::draw([&before, &after], args.steps())?)?);
     }
-    Ok(in_letters.then(|| after.letters(after.range())))
+    Ok((saved, in_letters.then(|| after.letters(after.range()))))
 }

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// How far a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
+    /// A neighbour cannot be reached: the reason is being read.
+    Failing(Side),
     Writing,
     Written,
     Connecting,
@@ -23,8 +25,6 @@ pub(super) enum Stage {
     Computing,
     Reading,
     Finished,
-    /// A neighbour cannot be reached: the reason is being read.
-    Failing(Side),
 }
 
 /// What all nodes of a run have.
