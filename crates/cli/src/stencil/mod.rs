@@ -68,8 +68,10 @@ struct Run<'a, F> {
 impl<F: Real> WithNodes for Run<'_, F> {
     fn with<P: Endpoint>(self, mut nodes: Vec<Node<P>>, targets: &[Target]) -> Result {
         let (division, report) = self.compute(&mut nodes, targets)?;
-        nodes.into_iter().try_for_each(Node::end)?;
-        self.finish(&division, report)
+        // The result is complete: a node that ends badly is an error, but no reason to drop it.
+        let ended = nodes.into_iter().try_for_each(Node::end);
+        self.finish(&division, report)?;
+        Ok(ended?)
     }
 }
 
