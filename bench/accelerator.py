@@ -1,9 +1,11 @@
-"""Measures 4 GB out to an accelerator node, computed, and back, beside the paper (part of `make bench-stencil`).
+"""Measures a stencil over accelerator nodes: 4 GB beside the paper, and tiles that stay (part of `make bench-stencil`).
 
 Cilardo et al. (Sensors 2021, 21, 7759, section 4) needed about 4.57 s for a tile of 4 GB: written over path 2, computed, read
 back. Here the node is another process on the same machine, reached by `soft` over UDP or by shared memory, and every value of
 the result is computed again and compared. Over an emulated path the run cannot be faster than its slowest stage: writing,
 computing or reading. The table is the breakdown of figure 5, over path 2; the paper publishes its curves without numbers.
+
+Tiles that stay in two nodes, which exchange their halos, are compared with the same nodes and steps whose tiles come and go.
 """
 
 import argparse
@@ -17,6 +19,7 @@ ROWS, COLUMNS = 32_000, 31_250  # of 4 bytes: 4 GB of 10^9 bytes
 GB = 4.0
 PATHS = {"path2": (4.8, 1.2), "path3": (10.0, 8.9)}  # GB/s to and from the accelerator
 PARTS = (16, 8, 4, 2, 1)
+SIDE, STEPS, ROUND = 8192, 256, 16  # of the matrix whose tiles stay
 
 
 def main():
@@ -25,6 +28,7 @@ def main():
     args = parser.parse_args()
     transfer(args.turns)
     pipelined(args.turns)
+    resident(args.turns)
     breakdown()
 
 
@@ -61,6 +65,40 @@ def pipelined(turns):
             shares.append((stages[slowest] / report["seconds"], slowest, stages[slowest], report["seconds"]))
         _, slowest, stage, seconds = sorted(shares)[len(shares) // 2]
         ratio(f"stencil-{path}/slowest-stage", GB / seconds, slowest, GB / stage, "GB/s of tile")
+
+
+def resident(turns):
+    """Prints how much faster two nodes are whose tiles stay, in updated values per second."""
+    for transport in ("soft", "shm"):
+        seconds = {(): [], ("--resident",): []}
+        for _ in range(turns):
+            for more, found in seconds.items():
+                command = [
+                    program(),
+                    "stencil",
+                    f"{SIDE}x{SIDE}",
+                    "--steps",
+                    STEPS,
+                    "--round-steps",
+                    ROUND,
+                    "--json",
+                    *more,
+                ]
+                command += [
+                    "--transport",
+                    transport,
+                    "--nodes",
+                    2,
+                    "--node-memory",
+                    "160M",
+                    "--threads",
+                    1,
+                    "--no-change",
+                ]
+                found.append(json_of(foreground([str(word) for word in command]))["seconds"])
+        tiles, stays = (SIDE**2 * STEPS / statistics.median(found) / 1e9 for found in seconds.values())
+        name = "stencil-resident" + ("-shm" if transport == "shm" else "")
+        ratio(f"{name}/tiles", stays, "tiles", tiles, "G values/s")
 
 
 def breakdown():

@@ -126,7 +126,7 @@ impl<F: Real> Run<'_, F> {
             Err(error) => (Err(error), (None, None)),
         };
         let seconds = report.elapsed.as_secs_f64();
-        let moved: u64 = report.nodes.iter().map(|node| node.bytes_out + node.bytes_back).sum();
+        let moved: u64 = report.nodes.iter().map(|node| node.bytes_out + node.bytes_back + node.bytes_exchanged).sum();
         let report = StencilReport {
             rows: matrix.rows,
             columns: matrix.columns,

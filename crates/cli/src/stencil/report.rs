@@ -33,7 +33,7 @@ pub struct StencilReport {
     pub seconds: f64,
     /// Updated values per second.
     pub updates_per_s: f64,
-    /// Bytes written to the nodes and read back, per second.
+    /// Bytes written to the nodes, between them, and read back, per second.
     pub bytes_per_s: f64,
     pub nodes: Vec<NodeSummary>,
     /// Largest change of the last step. `null` in JSON if it is not finite, or not known.
