@@ -48,6 +48,8 @@ pub use pool::{Buffer, Pool};
 pub use protection::{
     AccessError, Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, RegisterError, RegistrationCounters,
 };
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub use region::Lines;
 pub use region::{
     BarAccess, BarError, BarSpec, CudaDevice, CudaError, CudaKernels, CudaMemory, DeviceMemory, DmabufError,
     EmulatedMemory, EmulatedPath, MemoryError, Pages, PathCounters, PathDirection, PathModel, PciAddress, Region,

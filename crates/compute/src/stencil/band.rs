@@ -66,6 +66,20 @@ impl<F: Real> Band<F> {
         Self { rows, inputs, above, below, has_border_above, has_border_below }
     }
 
+    /// Copies a part of an input row.
+    pub(super) fn input<S: Cells<F>, R>(&self, work: &Work<'_, F, S, R>, row: isize, column: usize, to: &mut [F]) {
+        let saved = |saved: &[F], row: isize, to: &mut [F]| {
+            to.copy_from_slice(&saved[row as usize * work.tile.columns + column..][..to.len()]);
+        };
+        if row < self.rows.start && !self.above.is_empty() {
+            saved(&self.above, row - self.inputs.start, to);
+        } else if row >= self.rows.end && !self.below.is_empty() {
+            saved(&self.below, row - self.rows.end, to);
+        } else {
+            work.source.load(row as usize, column, to);
+        }
+    }
+
     /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()

@@ -1,6 +1,8 @@
 //! Memory of a matrix.
 
 use super::real::Real;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use shotline_memory::Lines;
 use shotline_memory::Region;
 
 /// Rows of a matrix in memory, which are copied in parts. Row and column numbers are checked by the implementation.
@@ -13,6 +15,9 @@ pub trait Cells<F>: Sync {
     fn finish(&self);
     /// Hints that a part of a row will be loaded soon.
     fn prefetch(&self, row: usize, column: usize, len: usize);
+    /// Returns the first columns of a row as whole cache lines, to load and to stream, if they can be.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn lines(&self, row: usize, columns: usize) -> Option<Lines<'_>>;
 }
 
 /// A matrix in a region, in row-major order.
@@ -47,5 +52,10 @@ impl<F: Real> Cells<F> for RegionCells<'_> {
 
     fn prefetch(&self, row: usize, column: usize, len: usize) {
         self.region.prefetch(self.at::<F>(row, column), len * size_of::<F>());
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn lines(&self, row: usize, columns: usize) -> Option<Lines<'_>> {
+        self.region.lines(self.at::<F>(row, 0), columns * size_of::<F>())
     }
 }

@@ -39,6 +39,8 @@ mod panel;
 mod panels;
 mod real;
 mod row;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod single;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 #[cfg(test)]
@@ -98,7 +100,7 @@ impl Stencil {
                 let (part, rest) = std::mem::take(&mut parts).split_at_mut(len);
                 parts = rest;
                 let work = &work;
-                scope.spawn(move || panel::run(band, work, part))
+                scope.spawn(move || advance_band(band, work, part))
             };
             let threads: Vec<_> = bands.iter().map(start).collect();
             let join = |thread: ScopedJoinHandle<'_, f64>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -123,6 +125,19 @@ impl Stencil {
         }
         tile.result_rows(self.steps)
     }
+}
+
+/// Computes the rows of a band. Returns the largest change.
+fn advance_band<F: Real, S: Cells<F>, R: Cells<F>>(
+    band: &Band<F>,
+    work: &Work<'_, F, S, R>,
+    squares: &mut [f64],
+) -> f64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if single::run(band, work) {
+        return 0.0;
+    }
+    panel::run(band, work, squares)
 }
 
 /// Returns the loops for this processor, fastest first.

@@ -163,14 +163,14 @@ impl<F: Real, S: Cells<F>, R: Cells<F>> Panel<'_, F, S, R> {
         let to = buffers.row_mut(0, 0, 0..self.layout.computed().end + 1);
         // The columns at the right are not overwritten yet.
         let right = steps.min(total - end);
-        self.input(row, from, &mut to[first..first + columns + right]);
+        self.band.input(self.work, row, from, &mut to[first..first + columns + right]);
         let saved = (row - self.band.inputs.start) as usize * steps;
         let saved = saved..saved + steps;
         let (left_halo, right_halo) = (first - steps..first, first + columns..first + columns + steps);
         if from > 0 {
             to[left_halo].copy_from_slice(&self.left[saved.clone()]);
         } else if is_periodic && end < total {
-            self.input(row, total - steps, &mut to[left_halo]);
+            self.band.input(self.work, row, total - steps, &mut to[left_halo]);
             self.first[saved.clone()].copy_from_slice(&to[first..first + steps]);
         }
         if end < total {
@@ -184,21 +184,6 @@ impl<F: Real, S: Cells<F>, R: Cells<F>> Panel<'_, F, S, R> {
             }
         }
         self.insulate(to);
-    }
-
-    /// Copies a part of an input row.
-    fn input(&self, row: isize, column: usize, to: &mut [F]) {
-        let (band, columns) = (self.band, self.work.tile.columns);
-        let saved = |saved: &[F], row: isize, to: &mut [F]| {
-            to.copy_from_slice(&saved[row as usize * columns + column..][..to.len()]);
-        };
-        if row < band.rows.start && !band.above.is_empty() {
-            saved(&band.above, row - band.inputs.start, to);
-        } else if row >= band.rows.end && !band.below.is_empty() {
-            saved(&band.below, row - band.rows.end, to);
-        } else {
-            self.work.source.load(row as usize, column, to);
-        }
     }
 
     /// Returns the columns of the panel whose memory is accessed before a chunk of a step, in whole cache lines. Each step

@@ -19,6 +19,9 @@ type TwoRows<F> = fn(&mut [F], &mut [F], &[F], &[F], F, [F; 2]);
 pub(super) struct Loops<F> {
     /// Name of the instruction set.
     pub(super) name: &'static str,
+    /// It is AVX-512.
+    #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
+    pub(super) has_registers_of_64_bytes: bool,
     /// Computes a part of a row from three rows of the step before. The first one, above, is replaced by the result. The
     /// second one, in the middle, has one value more on each side.
     pub(super) step: Step<F>,
@@ -67,7 +70,7 @@ pub(super) mod portable {
     }
 
     #[inline(always)]
-    fn five<F: Real, const N: usize>(
+    pub fn five<F: Real, const N: usize>(
         [above, left, middle, right, below]: [&[F; N]; 5],
         [center, neighbour]: [F; 2],
     ) -> [F; N] {
@@ -146,6 +149,7 @@ pub(super) mod portable {
 pub(super) fn portable_loops<F: Real>() -> Loops<F> {
     Loops {
         name: "portable",
+        has_registers_of_64_bytes: false,
         step: |above, middle, below, weights| portable::step(above, middle, below, weights),
         two_rows: |above, upper, lower, below, left, weights| {
             portable::two_rows(above, upper, lower, below, left, weights)

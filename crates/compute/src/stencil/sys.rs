@@ -4,7 +4,7 @@ use super::real::Real;
 use super::row::{Loops, portable};
 
 macro_rules! compiled_for {
-    ($name:ident, $text:literal, $features:literal, $($feature:tt),+) => {
+    ($name:ident, $text:literal, $wide:literal, $features:literal, $($feature:tt),+) => {
         mod $name {
             use super::{Loops, Real, portable};
             use crate::stencil::row::Difference;
@@ -29,6 +29,7 @@ macro_rules! compiled_for {
                 let available = $(is_x86_feature_detected!($feature))&&+;
                 available.then_some(Loops {
                     name: $text,
+                    has_registers_of_64_bytes: $wide,
                     // SAFETY: the features were detected.
                     step: |above, middle, below, weights| unsafe { step(above, middle, below, weights) },
                     // SAFETY: as above.
@@ -41,8 +42,8 @@ macro_rules! compiled_for {
     };
 }
 
-compiled_for!(avx512, "AVX-512", "avx512f,avx512dq,avx512vl", "avx512f", "avx512dq", "avx512vl");
-compiled_for!(avx2, "AVX2", "avx2", "avx2");
+compiled_for!(avx512, "AVX-512", true, "avx512f,avx512dq,avx512vl", "avx512f", "avx512dq", "avx512vl");
+compiled_for!(avx2, "AVX2", false, "avx2", "avx2");
 
 /// Returns the loops that this processor supports, fastest first.
 pub(super) fn available<F: Real>() -> impl Iterator<Item = Loops<F>> {

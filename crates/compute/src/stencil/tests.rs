@@ -1,6 +1,8 @@
 use super::panels::PanelSize;
 use super::row::portable_loops;
-use super::{Boundary, Edge, Loops, Real, RegionCells, Residual, Stencil, StencilError, Tile, Weights, loops};
+use super::{
+    Boundary, Cells as _, Edge, Loops, Real, RegionCells, Residual, Stencil, StencilError, Tile, Weights, loops,
+};
 use proptest::prelude::*;
 use shotline_memory::Region;
 use shotline_random::SplitMix64;
@@ -158,6 +160,48 @@ proptest! {
         }
         prop_assert!(joined == expected.values);
         prop_assert_eq!(squares, residual.squares);
+    }
+}
+
+/// Checks a step whose rows are whole cache lines, as those from memory to memory are: in place, and of rows with halos.
+fn check_one_step<F: Real>(rows: usize, lines: usize, seed: u64, stencil: &Stencil) {
+    let columns = lines * 64 / size_of::<F>();
+    let matrix = Matrix::<F>::random(rows, columns, seed);
+    let expected = matrix.after(stencil);
+    for loops in loops() {
+        let (found, residual) = in_place(&matrix, stencil, &loops, [256, 96]);
+        assert!(found == expected && residual == Residual::default(), "{}: {rows}x{columns} {stencil:?}", loops.name);
+    }
+    let part = matrix.part(-1, rows + 2);
+    let all = part.after(stencil);
+    // Rows at such distances are not all whole cache lines.
+    for gap in [0, 8, 32, 64] {
+        let stride = columns * size_of::<F>() + gap;
+        let region = Region::heap((rows + 2) * stride).unwrap();
+        let cells = |offset| RegionCells { region: &region, offset, stride };
+        part.values.chunks(columns).enumerate().for_each(|(row, values)| cells(0).store(row, 0, values));
+        let tile = Tile { above: Edge::Halo, below: Edge::Halo, ..whole(&part) };
+        stencil.advance::<F>(tile, &cells(0), &cells(stride)).unwrap();
+        for row in 0..rows + 2 {
+            let mut found = vec![F::default(); columns];
+            cells(0).load(row, 0, &mut found);
+            let is_halo = row == 0 || row == rows + 1;
+            let expected = &(if is_halo { &part } else { &all }).values[row * columns..][..columns];
+            assert!(found == expected, "row {row} of {rows}x{columns}, gap {gap}: {stencil:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(shotline_testing::cases(100)))]
+
+    #[test]
+    fn one_step_of_whole_cache_lines_gives_the_definition(
+        rows in 1_usize..20, lines in 1_usize..40, seed: u64, boundary in boundaries(), threads in 1_usize..5,
+    ) {
+        let stencil = Stencil { residual: false, ..stencil(boundary, 1, threads) };
+        check_one_step::<f32>(rows, lines, seed, &stencil);
+        check_one_step::<f64>(rows, lines, seed, &stencil);
     }
 }
 

@@ -12,6 +12,8 @@ mod file;
 mod heap;
 mod huge;
 mod kind;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod lines;
 mod map;
 mod memfd;
 
@@ -23,6 +25,8 @@ pub use dmabuf::DmabufError;
 pub use emulated::{EmulatedMemory, EmulatedPath, PathCounters, PathDirection, PathModel};
 pub use error::MemoryError;
 pub use kind::RegionKind;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub use lines::Lines;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
