@@ -204,6 +204,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             Stage::Connecting => self.stage = Stage::Connected,
             Stage::Computing => self.read()?,
             Stage::Reading => {
+                self.check_identity()?;
                 self.reading.end();
                 self.stage = Stage::Finished;
             }
@@ -267,7 +268,23 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             read.map_err(|error| self.failed(error))?;
             self.transfers += 1;
         }
+        // Memory of a device that fails returns undefined bytes. If the identity is still there, it had not failed before.
+        let (to, from) = (self.reason_at(Side::Above), plan.identity_at());
+        self.node.read(&self.setup, to, from, 8, 0).map_err(|error| self.failed(error))?;
+        self.transfers += 1;
         Ok(())
+    }
+
+    /// Returns an error unless the memory still has the identity of the node.
+    fn check_identity(&self) -> Result<(), RunError> {
+        let mut bytes = [0; 8];
+        self.common.setup.read(self.reason_at(Side::Above) as usize, &mut bytes);
+        let (expected, found) = (self.common.first_identity.wrapping_add(self.index), u64::from_le_bytes(bytes));
+        if found == expected {
+            return Ok(());
+        }
+        let words = format!("its memory has failed: expected the identity {expected:#x}, found {found:#x}");
+        Err(self.failed(NodeError::Operation(words)))
     }
 
     /// Reads why the neighbour on a side cannot be reached, which is where its address was.
