@@ -1,6 +1,6 @@
 //! Transfers between local memory and that of a node.
 
-use crate::node::NodeError;
+use crate::error::NodeError;
 use shotline_memory::{MemoryError, Mr, Region};
 use shotline_verbs::api::{self, Cq, Data, Element, Operation, PostError, Qp, Remote, SendWr, Status};
 use shotline_verbs::cm::Endpoint;
@@ -130,8 +130,8 @@ mod tests {
         for memory in [1, 64 << 20, 2 << 30, 8 << 30, 255 << 30] {
             for buffers in [1, 2, 32] {
                 let piece = piece(memory);
-                // A tile is two halos and its rows, then a command; a result is its rows and their sums.
-                let written = (memory / buffers).div_ceil(piece) + 3;
+                // A tile is two halos, its rows and a mark, then a command; a result is its rows, their sums and the mark.
+                let written = (memory / buffers).div_ceil(piece) + 4;
                 assert!(buffers * written <= SENDS.into(), "{memory} bytes in {buffers} buffers: {piece}");
                 assert!(piece <= MAX_PIECE && piece.is_multiple_of(4096));
             }

@@ -1,8 +1,8 @@
 //! Execution of the commands by which accelerators exchange bytes.
 
 use crate::command::{Connect, Exchange, Outcome};
+use crate::error::NodeError;
 use crate::neighbour::{Dial, Neighbour};
-use crate::node::NodeError;
 use shotline_memory::Region;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ pub mod accelerator;
 mod channel;
 pub mod command;
 pub mod control;
+mod error;
 mod exchange;
 mod executor;
 pub mod neighbour;
@@ -16,5 +17,6 @@ pub mod stencil;
 mod worker;
 
 pub use accelerator::{Accelerator, AcceleratorError, CommandQueue};
+pub use error::NodeError;
 pub use neighbour::{Dial, Neighbour, Peer};
-pub use node::{Event, Node, NodeError};
+pub use node::{Event, Node};

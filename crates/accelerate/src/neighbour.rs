@@ -3,7 +3,8 @@
 use crate::channel::{Channel, SENDS, local, read_now};
 use crate::command::Exchange;
 use crate::control::{Header, OWNERS};
-use crate::node::{NodeError, control_key, reason};
+use crate::error::{NodeError, reason};
+use crate::node::control_key;
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_verbs::api::{Completion, Cq, Data, Operation, QpConfig, QpType, Remote, SendWr, Status};
 use shotline_verbs::cm::{Client, Endpoint, QpRequest, Token};

@@ -3,47 +3,23 @@
 use crate::channel::{Channel, SENDS, local, read_now};
 use crate::command::{COMMAND_BYTES, COMPLETION_BYTES, Command, Completion, Kernel, ReplyTo};
 use crate::control::{CONTROL_BYTES, CONTROL_REGION, FIRST_QUEUE, Header, SLOTS, owner_offset, slot_offset};
+use crate::error::{NodeError, reason};
 use rustix::fd::BorrowedFd;
-use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{
-    self, CompletionKind, Cq, Data, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, Status,
-    VerbsError,
+    self, CompletionKind, Cq, Data, Element, Modify, Operation, QpConfig, QpType, RecvWr, Remote, SendWr, Status,
 };
 use shotline_verbs::cm::message::{Receives, RegionKey, TargetRole};
-use shotline_verbs::cm::{Client, ClientError, Endpoint, QpRequest};
+use shotline_verbs::cm::{Client, Endpoint, QpRequest};
 use std::sync::Arc;
 
+/// Completions that their queue holds.
+const COMPLETIONS: u32 = SENDS + 1024;
 /// Offset of the commands in local memory, which begins with the completions; each slot has its own.
 const COMMANDS: usize = FIRST_QUEUE;
 const LOCAL_BYTES: usize = COMMANDS + SLOTS * COMMAND_BYTES;
 /// Completions polled at once.
 const BATCH: usize = 32;
-
-/// A node cannot be used any more, or not at all.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The control connection failed.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The local provider failed.
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    /// A request was refused.
-    #[error(transparent)]
-    Post(#[from] PostError),
-    /// There is not enough local memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// The target is no accelerator node.
-    #[error("the target is no accelerator node: {0}")]
-    NoAccelerator(String),
-    /// The node has ended.
-    #[error("the node has closed the connection")]
-    Closed,
-    /// An operation failed.
-    #[error("{0}")]
-    Operation(String),
-}
 
 /// What has happened at a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +58,7 @@ impl<P: Endpoint> Node<P> {
     /// If the target is no accelerator node, has no free command queue, or does not answer.
     pub fn connect(mut provider: P, mut client: Client) -> Result<Self, NodeError> {
         let pd = provider.alloc_pd()?;
-        let cq = provider.create_cq(SENDS + 1024)?;
+        let cq = provider.create_cq(COMPLETIONS)?;
         let scratch = local(&provider, LOCAL_BYTES)?;
         let (len, access) = (scratch.len() as u64, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ);
         let scratch_mr = provider.reg_mr(pd, &scratch, 0, len, access, Addressing::ZeroBased)?;
@@ -195,34 +171,72 @@ impl<P: Endpoint> Node<P> {
         Ok(())
     }
 
-    /// Makes progress, and appends what has happened. Returns `true` if there was any progress.
+    /// Makes progress, and appends what has happened, also before an error. Returns `true` if there was any progress.
     ///
     /// # Errors
     /// If an operation failed, or the target has closed the connection.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<bool, NodeError> {
-        let any = self.provider.progress()?;
+        let mut any = self.provider.progress()?;
         let mut done = [api::Completion::default(); BATCH];
-        let count = self.provider.poll_cq(self.cq, &mut done)?;
-        for completion in &done[..count] {
-            if completion.status != Status::Success {
-                return Err(reason(completion.status, &self.client));
-            }
-            match completion.kind {
-                CompletionKind::RecvWriteImm => {
-                    self.provider
-                        .post_recv(self.writes.qp, &[RecvWr { id: completion.id, elements: &[] }])
-                        .map_err(|(_, e)| e)?;
-                    let slot = completion.imm.unwrap_or(u32::MAX) as usize;
-                    events.push(Event::Completed(self.completion(slot)?));
+        // All that there is, so that a failure is known before anything is posted; a node may add more all the time.
+        for _ in 0..COMPLETIONS as usize / BATCH {
+            let count = self.provider.poll_cq(self.cq, &mut done)?;
+            any |= count > 0;
+            let mut failure = None;
+            for completion in &done[..count] {
+                match (completion.status, completion.kind) {
+                    (Status::Success, CompletionKind::RecvWriteImm) => {
+                        self.provider
+                            .post_recv(self.writes.qp, &[RecvWr { id: completion.id, elements: &[] }])
+                            .map_err(|(_, e)| e)?;
+                        let slot = completion.imm.unwrap_or(u32::MAX) as usize;
+                        events.push(Event::Completed(self.completion(slot)?));
+                    }
+                    (Status::Success, _) => events.extend(transferred(completion)),
+                    (status, _) => {
+                        failure.get_or_insert(status);
+                    }
                 }
-                kind => match (kind, Channel::transferred(completion.id)) {
-                    (CompletionKind::Write, Some(id)) => events.push(Event::Written(id)),
-                    (CompletionKind::Read, Some(id)) => events.push(Event::Read(id)),
-                    _ => {}
-                },
+            }
+            if let Some(status) = failure {
+                return Err(reason(status, &self.client));
+            }
+            if count < BATCH {
+                break;
             }
         }
-        Ok(any || count > 0)
+        Ok(any)
+    }
+
+    /// Appends the transfers that are complete although the node has failed.
+    ///
+    /// # Errors
+    /// If the provider fails.
+    pub fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), NodeError> {
+        let mut done = [api::Completion::default(); BATCH];
+        loop {
+            let count = self.provider.poll_cq(self.cq, &mut done)?;
+            let succeeded = done[..count].iter().filter(|completion| completion.status == Status::Success);
+            events.extend(succeeded.filter_map(transferred));
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Abandons a node that may still answer, or never. Afterwards nothing that it does can change local memory: its
+    /// queue pairs do not exist any more, nor do the registrations for it.
+    ///
+    /// # Errors
+    /// If the provider cannot end the queue pairs.
+    pub fn abandon(mut self) -> Result<(), NodeError> {
+        for qp in [self.reads.qp, self.writes.qp] {
+            // A device that fails to destroy a queue pair does not say so, but it reports this.
+            self.provider.modify_qp(qp, Modify::Error)?;
+            self.provider.destroy_qp(qp)?;
+        }
+        // The provider is the node's own, with all that is registered.
+        Ok(())
     }
 
     /// Returns the completion that the node has written for a slot.
@@ -256,17 +270,13 @@ impl<P: Endpoint> Node<P> {
     }
 }
 
-/// Returns why an operation has failed.
-pub(crate) fn reason(status: Status, client: &Client) -> NodeError {
-    // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone.
-    if status == Status::Flushed || !client.is_connected() {
-        return NodeError::Closed;
+/// Returns the event of a successful operation, if it was the last one of a transfer.
+fn transferred(completion: &api::Completion) -> Option<Event> {
+    match (completion.kind, Channel::transferred(completion.id)?) {
+        (CompletionKind::Write, id) => Some(Event::Written(id)),
+        (CompletionKind::Read, id) => Some(Event::Read(id)),
+        _ => None,
     }
-    NodeError::Operation(match status {
-        Status::RetryExceeded => "the node does not respond".into(),
-        Status::RemoteAccess => "the node refused the access: key, range or rights".into(),
-        status => format!("an operation failed: {status:?}"),
-    })
 }
 
 /// Returns the key of the control region.

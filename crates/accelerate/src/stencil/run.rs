@@ -2,7 +2,8 @@
 
 use super::plan::{Matrix, Plan, TileRows};
 use crate::command::{Completion, Kernel, Outcome};
-use crate::node::{Event, Node, NodeError};
+use crate::error::NodeError;
+use crate::node::{Event, Node};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use shotline_compute::stencil::Boundary;

@@ -6,7 +6,8 @@ mod plan;
 pub use plan::ResidentPlan;
 
 use crate::command::MAX_ADDRESS_BYTES;
-use crate::node::{Node, NodeError};
+use crate::error::NodeError;
+use crate::node::Node;
 use crate::stencil::run::{Memory, arm, larger, sleep};
 use crate::stencil::{Options, Progress, Report, RunError};
 use lane::{Common, Lane, Stage};
