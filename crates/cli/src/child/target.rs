@@ -8,7 +8,8 @@ use shotline_verbs::spacefibre::{CarrierKind, LinkSelector};
 use std::io::{BufRead, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// A target in a child process. It ends when this value is dropped, or when this program ends.
@@ -24,6 +25,8 @@ pub struct ChildTarget {
 
 /// Time that the target has to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that it has to exit cleanly, with its report: freeing its memory may take long.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl ChildTarget {
     /// Starts `shotline target` with these arguments. Its token is read from a pipe that only this process reads.
@@ -76,29 +79,60 @@ impl ChildTarget {
     }
 
     /// Ends the target cleanly. Returns an error unless its counters balance.
-    pub fn end(mut self) -> Result {
+    pub fn end(self) -> Result {
+        self.end_if_possible()?.map_or(Ok(()), |how| Err(how.into()))
+    }
+
+    /// Ends the target cleanly, as [`Self::end`] does. If a signal has ended it, or it hangs, returns how it ended.
+    pub fn end_if_possible(mut self) -> Result<Option<String>> {
         drop(self.child.stdin.take());
-        let mut report = String::new();
-        if let Some(stdout) = &mut self.child.stdout {
-            stdout.read_to_string(&mut report)?;
+        let Some(mut stdout) = self.child.stdout.take() else { return Err("the target has no standard output".into()) };
+        let (sender, receiver) = channel();
+        // Its report ends with its process, which may be stopped.
+        std::thread::spawn(move || {
+            let mut report = String::new();
+            let read = stdout.read_to_string(&mut report);
+            let _ = sender.send(read.map(|_| report));
+        });
+        let report = receiver.recv_timeout(END_TIMEOUT).ok();
+        let status = if report.is_some() { self.exited_within(EXIT_TIMEOUT)? } else { None };
+        let (Some(report), Some(status)) = (report, status) else {
+            self.kill();
+            return Ok(Some(format!("the target did not end within {} s, and was killed", END_TIMEOUT.as_secs())));
+        };
+        match status.code() {
+            Some(0) => Ok(None),
+            Some(_) => Err(format!("the target ended with {status}: {}", report?.trim()).into()),
+            None => Ok(Some(format!("the target ended with {status}"))),
         }
-        let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the target ended with {status}: {}", report.trim()).into()) }
+    }
+
+    /// Waits until the process has exited. Returns `None` if it has not after this time.
+    fn exited_within(&mut self, time: Duration) -> std::io::Result<Option<ExitStatus>> {
+        let end = Instant::now() + time;
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || Instant::now() >= end {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends the target at once, even if it is stopped.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        // What is left is done when it is dropped.
     }
 }
 
 impl Drop for ChildTarget {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let end = Instant::now() + EXIT_TIMEOUT;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= end {
-                // Kills exactly this child, by its handle.
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if !matches!(self.exited_within(EXIT_TIMEOUT), Ok(Some(_))) {
+            // Kills exactly this child, by its handle.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }
