@@ -25,6 +25,11 @@ impl Progress {
         }
         self.0.set_position(done);
     }
+
+    /// Removes the bar while something else is printed on standard error.
+    pub fn hidden_while(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
 }
 
 impl Drop for Progress {

@@ -1,156 +1,19 @@
 //! The rounds of a stencil over several nodes.
 
-use super::plan::{Matrix, Plan, TileRows};
+use super::error::{Lost, RunError};
+use super::marks::{MARK_BYTES, Marks};
+use super::memory::Memory;
+use super::plan::{Plan, TileRows};
+use super::report::{Busy, NodeReport, Progress, Report, Update, larger};
+use super::wait::{NAP, sleep};
 use crate::command::{Completion, Kernel, Outcome};
 use crate::error::NodeError;
 use crate::node::{Event, Node};
-use rustix::event::{PollFd, PollFlags};
-use rustix::time::Timespec;
-use shotline_compute::stencil::Boundary;
-use shotline_memory::{MemoryError, Mr, Pages, Region, check_capacity};
-use shotline_verbs::cm::{Endpoint, TokenError};
+use shotline_memory::{Mr, Region};
+use shotline_verbs::cm::Endpoint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-/// Longest sleep between two looks at the clock.
-const NAP: Duration = Duration::from_millis(50);
-
-/// The stencil was not computed.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// There is not enough memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// There is not enough memory for the halos.
-    #[error(
-        "the halos of the tiles: {0}, or use tiles of more rows (--tile-rows, --node-memory) or rounds of fewer steps"
-    )]
-    Halos(MemoryError),
-    /// A node failed.
-    #[error("node {index}: {error}")]
-    Node {
-        /// Number of the node, from 0.
-        index: usize,
-        /// What failed.
-        error: NodeError,
-    },
-    /// A node refused a command.
-    #[error("node {index}, rows {first} to {end}: {outcome}")]
-    Refused {
-        /// Number of the node, from 0.
-        index: usize,
-        /// First row of the tile.
-        first: u64,
-        /// Row after the last one.
-        end: u64,
-        /// Reason of the node.
-        outcome: Outcome,
-    },
-    /// A node did nothing for too long.
-    #[error(
-        "node {index}: rows {first} to {end} are not {expected}, and nothing has happened for {seconds} s: the node hangs, or is too slow"
-    )]
-    Timeout {
-        /// Number of the node, from 0.
-        index: usize,
-        /// First row of the tile.
-        first: u64,
-        /// Row after the last one.
-        end: u64,
-        /// What was expected.
-        expected: &'static str,
-        /// Time since the last progress.
-        seconds: u64,
-    },
-    /// A node cannot exchange halos with another one.
-    #[error("node {index} cannot exchange halos with node {neighbour}: {reason}")]
-    Neighbour {
-        /// Number of the node, from 0.
-        index: usize,
-        /// Number of the other node.
-        neighbour: usize,
-        /// What failed.
-        reason: String,
-    },
-    /// There are no random numbers.
-    #[error(transparent)]
-    Random(TokenError),
-    /// The run was interrupted. Some tiles of the matrix have more steps than others.
-    #[error("interrupted after {0} complete rounds")]
-    Interrupted(u64),
-}
-
-/// Progress of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
-    /// Steps of complete rounds.
-    pub steps: u64,
-    /// Complete tiles of all rounds.
-    pub tiles: u64,
-    /// Tiles of all rounds.
-    pub tiles_in_all: u64,
-}
-
-/// Times and bytes of one node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeReport {
-    /// Tiles computed.
-    pub tiles: u64,
-    /// Bytes written to the node, with halos.
-    pub bytes_out: u64,
-    /// Bytes read back.
-    pub bytes_back: u64,
-    /// Time in which at least one tile was being written.
-    pub writing: Duration,
-    /// Sum of the times that commands waited for the one before.
-    pub waiting: Duration,
-    /// Time that the node computed.
-    pub computing: Duration,
-    /// Bytes written to other nodes.
-    pub bytes_exchanged: u64,
-    /// Time that the node wrote to others.
-    pub exchanging: Duration,
-    /// Time that the node waited for halos.
-    pub waiting_for_halos: Duration,
-    /// Time in which at least one tile was being read back.
-    pub reading: Duration,
-}
-
-/// What a run took.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// Each node.
-    pub nodes: Vec<NodeReport>,
-    /// Time of the run.
-    pub elapsed: Duration,
-    /// Largest change of the last step, if it was requested.
-    pub max_change: f64,
-    /// Root of the sum of the squares of the changes of the last step, if it was requested.
-    pub l2_change: f64,
-}
-
-/// Time in which at least one of several transfers was in progress.
-#[derive(Default)]
-pub(super) struct Busy {
-    active: u32,
-    since: Option<Instant>,
-    pub(super) total: Duration,
-}
-
-impl Busy {
-    pub(super) fn begin(&mut self) {
-        self.active += 1;
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    pub(super) fn end(&mut self) {
-        self.active = self.active.saturating_sub(1);
-        if self.active == 0 {
-            self.total += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        }
-    }
-}
 
 /// A buffer in the memory of a node.
 struct Buffer {
@@ -160,6 +23,8 @@ struct Buffer {
 
 /// A tile in a buffer.
 struct Work {
+    /// Number of the tile.
+    number: u64,
     tile: TileRows,
     stage: Stage,
     /// Transfers of the stage that are not complete.
@@ -175,17 +40,22 @@ enum Stage {
     Reading,
 }
 
-struct Lane<'a, P> {
-    node: &'a mut Node<P>,
+struct Lane<P> {
+    /// Number of the node.
+    index: usize,
+    node: Node<P>,
     matrix: Mr,
     halos: Mr,
     squares: Mr,
+    marks: Marks,
     buffers: Vec<Buffer>,
     report: NodeReport,
     writing: Busy,
     reading: Busy,
     /// Time of the last progress.
     active_at: Instant,
+    /// Time at which its connection was last checked.
+    checked_at: Instant,
 }
 
 /// Parameters of a run.
@@ -200,120 +70,125 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Computes steps of a matrix that begins at `offset` of a region, in place.
+/// Nodes that remain, with their numbers.
+pub type Remaining<P> = Vec<(usize, Node<P>)>;
+
+/// Computes steps of a matrix that begins at `offset` of a region, in place. Nodes that are lost meanwhile are abandoned,
+/// and their tiles go to the others. Returns the report and the nodes that remain, with their numbers.
 ///
 /// # Errors
-/// If a node fails, hangs or refuses a tile. The matrix then has tiles of different steps.
+/// If a node is lost while it returns a tile, whose source is then gone, or no node remains, or a tile is refused. The
+/// matrix then has tiles of different steps.
 pub fn run<P: Endpoint>(
     plan: &Plan,
-    nodes: &mut [Node<P>],
+    nodes: Vec<Node<P>>,
     (matrix, offset): (&Arc<Region>, u64),
     options: &Options<'_>,
-    mut observe: impl FnMut(Progress),
-) -> Result<Report, RunError> {
+    observe: impl FnMut(Update),
+) -> Result<(Report, Remaining<P>), RunError> {
     let memory = Memory::new(plan, matrix, offset)?;
-    let mut lanes = Vec::new();
-    for (index, node) in nodes.iter_mut().enumerate() {
-        lanes.push(Lane::new(node, plan, &memory).map_err(|error| RunError::Node { index, error })?);
+    let mut team = Team { lanes: Vec::new(), reports: vec![NodeReport::default(); nodes.len()], observe };
+    for (index, node) in nodes.into_iter().enumerate() {
+        team.lanes.push(Lane::new(index, node, plan, &memory).map_err(|error| RunError::Node { index, error })?);
     }
     let begin = Instant::now();
     let rounds = options.steps.div_ceil(plan.round_steps);
     let mut progress = Progress { tiles_in_all: rounds.saturating_mul(plan.tiles()), ..Progress::default() };
     let mut is_armed = false;
-    let mut round = Round { plan, offset, steps: 0, with_squares: false, next: 0, done: 0, max_change: 0.0 };
+    let mut round = Round::new(plan, offset);
     for number in 0..rounds {
-        round.steps = plan.round_steps.min(options.steps - progress.steps);
-        round.with_squares = options.residual && number + 1 == rounds;
-        (round.next, round.done) = (0, 0);
+        round.begin(plan.round_steps.min(options.steps - progress.steps), number + 1 == rounds, options);
         memory.save_halos(plan, round.steps);
         while round.done < plan.tiles() {
             if options.stop.load(Relaxed) {
                 return Err(RunError::Interrupted(number));
             }
-            let mut busy = false;
-            for (index, lane) in lanes.iter_mut().enumerate() {
-                busy |= lane.advance(index, &mut round, options)?;
-            }
+            let busy = team.each(&mut round, |lane, round| lane.advance(round, options))?;
             // Looks once more after the nodes are armed: what came before wakes no thread.
             match (busy, is_armed) {
                 (true, _) => {}
-                (false, false) => arm(lanes.iter_mut().map(|lane| &mut *lane.node))?,
-                (false, true) => sleep(lanes.iter().map(|lane| &*lane.node)),
+                (false, false) => drop(team.each(&mut round, |lane, _| lane.arm())?),
+                (false, true) => sleep(team.lanes.iter().map(|lane| &lane.node)),
             }
             is_armed = !busy && !is_armed;
             let tiles = number.saturating_mul(plan.tiles()).saturating_add(round.done);
             if tiles != progress.tiles {
                 progress.tiles = tiles;
-                observe(progress);
+                (team.observe)(Update::Progress(progress));
             }
         }
         progress.steps += round.steps;
-        observe(progress);
+        (team.observe)(Update::Progress(progress));
     }
-    Ok(Report {
-        elapsed: begin.elapsed(),
-        max_change: round.max_change,
-        l2_change: if options.residual { memory.sum_of_squares(plan.matrix.rows).sqrt() } else { 0.0 },
-        nodes: lanes.into_iter().map(Lane::report).collect(),
-    })
+    let elapsed = begin.elapsed();
+    let l2_change = if options.residual { memory.sum_of_squares(plan.matrix.rows).sqrt() } else { 0.0 };
+    let (nodes, remaining) = team.end();
+    Ok((Report { nodes, elapsed, max_change: round.max_change, l2_change }, remaining))
 }
 
-/// Local memory of a run.
-pub(super) struct Memory {
-    pub(super) matrix: Arc<Region>,
-    /// Offset of the matrix in its region.
-    offset: u64,
-    /// Rows on both sides of each boundary of tiles, as they were before a round.
-    halos: Arc<Region>,
-    /// Sums of the squares of the changes of each row.
-    pub(super) squares: Arc<Region>,
+/// The nodes that compute.
+struct Team<P, F> {
+    /// Those that remain.
+    lanes: Vec<Lane<P>>,
+    /// Reports of those that do not.
+    reports: Vec<NodeReport>,
+    observe: F,
 }
 
-impl Memory {
-    fn new(plan: &Plan, matrix: &Arc<Region>, offset: u64) -> Result<Self, RunError> {
-        Self::with_halos(&plan.matrix, matrix, offset, plan.halo_bytes())
-    }
-
-    /// Returns memory without halos.
-    pub(super) fn without_halos(plan: &Matrix, matrix: &Arc<Region>, offset: u64) -> Result<Self, RunError> {
-        Self::with_halos(plan, matrix, offset, 0)
-    }
-
-    fn with_halos(plan: &Matrix, matrix: &Arc<Region>, offset: u64, halo_bytes: u64) -> Result<Self, RunError> {
-        let squares_bytes = plan.rows.saturating_mul(8);
-        check_capacity([(Pages::Small, halo_bytes), (Pages::Small, squares_bytes)]).map_err(RunError::Halos)?;
-        // There is no region of 0 bytes.
-        let (halos, squares) = (Region::heap(halo_bytes.max(8) as usize)?, Region::heap(squares_bytes as usize)?);
-        Ok(Self { matrix: Arc::clone(matrix), offset, halos, squares })
-    }
-
-    /// Copies the rows above and below each boundary of tiles, as many as steps.
-    fn save_halos(&self, plan: &Plan, steps: u64) {
-        let (row, rows) = (plan.matrix.row_bytes(), i128::from(plan.matrix.rows));
-        let is_periodic = plan.matrix.boundary == Boundary::Periodic;
-        for boundary in 0..=plan.tiles() {
-            let at = i128::from((boundary * plan.tile_rows).min(plan.matrix.rows));
-            for index in 0..2 * steps {
-                let from = at + i128::from(index) - i128::from(steps);
-                if !is_periodic && !(0..rows).contains(&from) {
-                    continue;
+impl<P: Endpoint, F: FnMut(Update)> Team<P, F> {
+    /// Does something with each node. Those that fail are lost. Returns `true` if there was anything to do.
+    fn each(
+        &mut self,
+        round: &mut Round<'_>,
+        mut act: impl FnMut(&mut Lane<P>, &mut Round<'_>) -> Result<bool, RunError>,
+    ) -> Result<bool, RunError> {
+        let (mut busy, mut at) = (false, 0);
+        while let Some(lane) = self.lanes.get_mut(at) {
+            match act(lane, round) {
+                Ok(any) => (busy, at) = (busy | any, at + 1),
+                Err(error) => {
+                    let lane = self.lanes.remove(at);
+                    self.lose(lane, error, round)?;
+                    busy = true;
                 }
-                let to = (boundary * 2 * plan.round_steps + index) * row;
-                let from = self.offset + from.rem_euclid(rows) as u64 * row;
-                self.halos.copy_from(to as usize, &self.matrix, from as usize, row as usize);
             }
         }
+        Ok(busy)
     }
 
-    /// Sums the squares of the rows in their order.
-    pub(super) fn sum_of_squares(&self, rows: u64) -> f64 {
-        let mut sum = 0.0;
-        for row in 0..rows as usize {
-            let mut bytes = [0; 8];
-            self.squares.read(8 * row, &mut bytes);
-            sum += f64::from_le_bytes(bytes);
+    /// Abandons a node. Its tiles go to the others.
+    fn lose(&mut self, mut lane: Lane<P>, error: RunError, round: &mut Round<'_>) -> Result<(), RunError> {
+        if !error.is_of_node() {
+            return Err(error);
         }
-        sum
+        lane.take_results(round);
+        // A tile that is being read back has replaced a part of its source.
+        let Some(tiles) = lane.tiles() else { return Err(error) };
+        let (index, remaining) = (lane.index, self.lanes.len());
+        if remaining == 0 && !(round.is_last && round.done == round.plan.tiles()) {
+            return Err(error);
+        }
+        let (node, report) = lane.end();
+        // Before another node writes to the same rows.
+        node.abandon().map_err(|error| RunError::Node { index, error })?;
+        let lost = Lost { index, reason: error.reason(), tiles: tiles.len(), remaining };
+        self.reports[index] = NodeReport { lost: Some(lost.reason.clone()), ..report };
+        round.returned.extend(tiles);
+        (self.observe)(Update::Lost(lost));
+        Ok(())
+    }
+
+    /// Returns the reports of all nodes, and the nodes that remain.
+    fn end(self) -> (Vec<NodeReport>, Remaining<P>) {
+        let Self { lanes, mut reports, .. } = self;
+        let mut remaining = Vec::new();
+        for lane in lanes {
+            let index = lane.index;
+            let (node, report) = lane.end();
+            reports[index] = report;
+            remaining.push((index, node));
+        }
+        (reports, remaining)
     }
 }
 
@@ -323,61 +198,145 @@ struct Round<'a> {
     /// Offset of the matrix in its region.
     offset: u64,
     steps: u64,
+    is_last: bool,
     with_squares: bool,
-    /// Next tile that no node has.
+    /// Next tile that no node has had.
     next: u64,
+    /// Tiles that nodes had when they were lost.
+    returned: Vec<u64>,
     /// Number of tiles that are back.
     done: u64,
     /// Largest change of the last step so far.
     max_change: f64,
 }
 
-impl<'a, P: Endpoint> Lane<'a, P> {
+impl<'a> Round<'a> {
+    fn new(plan: &'a Plan, offset: u64) -> Self {
+        let (is_last, with_squares, returned) = Default::default();
+        Self { plan, offset, steps: 0, is_last, with_squares, next: 0, returned, done: 0, max_change: 0.0 }
+    }
+
+    fn begin(&mut self, steps: u64, is_last: bool, options: &Options<'_>) {
+        (self.steps, self.is_last, self.with_squares) = (steps, is_last, is_last && options.residual);
+        (self.next, self.done) = (0, 0);
+    }
+
+    /// Returns the next tile that no node has.
+    fn take(&mut self) -> Option<u64> {
+        let next = self.next;
+        let is_there = next < self.plan.tiles();
+        self.returned.pop().or_else(|| {
+            self.next += u64::from(is_there);
+            is_there.then_some(next)
+        })
+    }
+}
+
+impl<P: Endpoint> Lane<P> {
     /// Registers the memory with a node.
-    fn new(node: &'a mut Node<P>, plan: &Plan, memory: &Memory) -> Result<Self, NodeError> {
+    fn new(index: usize, mut node: Node<P>, plan: &Plan, memory: &Memory) -> Result<Self, NodeError> {
         let (matrix, halos) = (node.register(&memory.matrix)?, node.register(&memory.halos)?);
         let squares = node.register(&memory.squares)?;
+        let marks = Marks::new(&mut node, plan.buffers)?;
         node.divide(plan.buffer_bytes.saturating_mul(plan.buffers.into()));
         let buffer = |number: u32| Buffer { offset: u64::from(number) * plan.buffer_bytes, work: None };
         let buffers = (0..plan.buffers).map(buffer).collect();
         let (report, writing, reading) = Default::default();
-        Ok(Self { node, matrix, halos, squares, buffers, report, writing, reading, active_at: Instant::now() })
+        let [active_at, checked_at] = [Instant::now(); 2];
+        Ok(Self {
+            index,
+            node,
+            matrix,
+            halos,
+            squares,
+            marks,
+            buffers,
+            report,
+            writing,
+            reading,
+            active_at,
+            checked_at,
+        })
     }
 
-    /// Returns what the node has done.
-    fn report(self) -> NodeReport {
-        NodeReport { writing: self.writing.total, reading: self.reading.total, ..self.report }
+    /// Returns the node and what it has done.
+    fn end(self) -> (Node<P>, NodeReport) {
+        let report = NodeReport { writing: self.writing.time(), reading: self.reading.time(), ..self.report };
+        (self.node, report)
     }
 
     /// Fills free buffers and handles what has happened. Returns `true` if there was anything to do.
-    fn advance(&mut self, index: usize, round: &mut Round<'_>, options: &Options<'_>) -> Result<bool, RunError> {
+    fn advance(&mut self, round: &mut Round<'_>, options: &Options<'_>) -> Result<bool, RunError> {
+        let index = self.index;
         let failed = |error| RunError::Node { index, error };
         let mut busy = false;
-        while round.next < round.plan.tiles()
-            && let Some(free) = self.buffers.iter().position(|buffer| buffer.work.is_none())
+        while let Some(free) = self.buffers.iter().position(|buffer| buffer.work.is_none())
+            && let Some(number) = round.take()
         {
-            let tile = round.plan.tile(round.next, round.steps);
-            self.begin(free, round.next, tile, round).map_err(failed)?;
-            round.next += 1;
+            self.begin(free, number, round).map_err(failed)?;
             busy = true;
         }
         let mut events = Vec::new();
-        let any = self.node.poll(&mut events).map_err(failed)?;
+        let polled = self.node.poll(&mut events);
+        let (any, mut error) = match polled {
+            Ok(any) => (any, None),
+            Err(error) => (true, Some(failed(error))),
+        };
         for event in &events {
-            self.handle(index, *event, round)?;
+            // After an error nothing begins, but what is back is complete.
+            if error.is_none() || matches!(event, Event::Read(_)) {
+                let handled = self.handle(*event, round);
+                error = error.or(handled.err());
+            }
         }
-        if busy || any {
-            self.active_at = Instant::now();
-            return Ok(true);
+        if let Some(error) = error {
+            return Err(error);
         }
-        self.check_time(index, options.timeout)?;
-        if self.node.is_connected() { Ok(false) } else { Err(failed(NodeError::Closed)) }
+        let (any, now) = (any || busy, Instant::now());
+        if any {
+            self.active_at = now;
+        }
+        // Over shared memory, a node that has ended seems to take what is written, and gives back what it has computed.
+        if !any || now - self.checked_at > NAP && self.tiles().is_some() {
+            self.checked_at = now;
+            if !self.node.is_connected() {
+                return Err(failed(NodeError::Closed));
+            }
+        }
+        if !any {
+            self.check_time(options.timeout)?;
+        }
+        Ok(any)
+    }
+
+    /// Makes the descriptor of the node readable at its next completion.
+    fn arm(&mut self) -> Result<bool, RunError> {
+        let index = self.index;
+        self.node.arm().map(|()| false).map_err(|error| RunError::Node { index, error })
+    }
+
+    /// Handles what has come back from a node that has failed.
+    fn take_results(&mut self, round: &mut Round<'_>) {
+        let mut events = Vec::new();
+        // Its error is known already.
+        let _ = self.node.drain(&mut events);
+        for event in events.into_iter().filter(|event| matches!(event, Event::Read(_))) {
+            // A tile with an error stays in its buffer.
+            let _ = self.handle(event, round);
+        }
+    }
+
+    /// Returns the tiles of the node, or `None` if one of them is being read back.
+    fn tiles(&self) -> Option<Vec<u64>> {
+        let works = self.buffers.iter().filter_map(|buffer| buffer.work.as_ref());
+        works.map(|work| (work.stage != Stage::Reading).then_some(work.number)).collect()
     }
 
     /// Writes a tile and its command.
-    fn begin(&mut self, buffer: usize, number: u64, tile: TileRows, round: &Round<'_>) -> Result<(), NodeError> {
+    fn begin(&mut self, buffer: usize, number: u64, round: &Round<'_>) -> Result<(), NodeError> {
         let (plan, row) = (round.plan, round.plan.matrix.row_bytes());
         let (offset, id) = (self.buffers[buffer].offset, buffer as u64);
+        let tile = plan.tile(number, round.steps);
         let rows = tile.rows.end - tile.rows.start;
         // Halos are as they were before the round, because neighbours may be back already.
         let halo = |boundary: u64, from: u64| (boundary * 2 * plan.round_steps + from) * row;
@@ -387,20 +346,21 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             (&self.matrix, round.offset + tile.rows.start * row, tile.above, rows),
             (&self.halos, below, tile.above + rows, tile.below),
         ];
-        let mut transfers = 0;
+        let command = plan.command(&tile, round.steps, offset, round.with_squares);
+        let transfers = 1 + parts.iter().filter(|part| part.3 > 0).count() as u32;
+        // First, so that the tile is not forgotten if the node fails now.
+        self.buffers[buffer].work = Some(Work { number, tile, stage: Stage::Writing, transfers, completion: None });
+        self.writing.begin();
         for (local, from, to, rows) in parts.into_iter().filter(|part| part.3 > 0) {
             self.node.write(local, from, offset + to * row, rows * row, id)?;
             self.report.bytes_out += rows * row;
-            transfers += 1;
         }
-        let command = plan.command(&tile, round.steps, offset, round.with_squares);
-        self.node.command(buffer as u32, Kernel::Stencil(command), id)?;
-        self.writing.begin();
-        self.buffers[buffer].work = Some(Work { tile, stage: Stage::Writing, transfers, completion: None });
-        Ok(())
+        self.marks.write(&mut self.node, buffer, offset + plan.buffer_bytes - MARK_BYTES)?;
+        self.node.command(buffer as u32, Kernel::Stencil(command), id)
     }
 
-    fn handle(&mut self, index: usize, event: Event, round: &mut Round<'_>) -> Result<(), RunError> {
+    fn handle(&mut self, event: Event, round: &mut Round<'_>) -> Result<(), RunError> {
+        let index = self.index;
         let unexpected = || {
             let error = NodeError::Operation(format!("an event of no tile: {event:?}"));
             RunError::Node { index, error }
@@ -410,7 +370,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             let buffer = self.buffers.get_mut(completion.id as usize).ok_or_else(unexpected)?;
             let work = buffer.work.as_mut().filter(|work| work.completion.is_none()).ok_or_else(unexpected)?;
             work.completion = Some(completion);
-            return self.read_back(index, completion.id as usize, round);
+            return self.read_back(completion.id as usize, round);
         };
         let buffer = self.buffers.get_mut(id as usize).ok_or_else(unexpected)?;
         let work = buffer.work.as_mut().ok_or_else(unexpected)?;
@@ -422,11 +382,12 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             Stage::Writing => {
                 self.writing.end();
                 work.stage = Stage::Computing;
-                return self.read_back(index, id as usize, round);
+                return self.read_back(id as usize, round);
             }
             Stage::Computing => return Err(unexpected()),
             Stage::Reading => {
                 self.reading.end();
+                self.marks.check(id as usize).map_err(|error| RunError::Node { index, error })?;
                 self.report.tiles += 1;
                 round.done += 1;
                 buffer.work = None;
@@ -436,7 +397,8 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     }
 
     /// Reads a tile back if its command is complete and its writes are acknowledged.
-    fn read_back(&mut self, index: usize, buffer: usize, round: &mut Round<'_>) -> Result<(), RunError> {
+    fn read_back(&mut self, buffer: usize, round: &mut Round<'_>) -> Result<(), RunError> {
+        let index = self.index;
         let Buffer { offset, work: Some(work) } = &mut self.buffers[buffer] else { return Ok(()) };
         let (Stage::Computing, Some(completion)) = (work.stage, work.completion) else { return Ok(()) };
         let TileRows { rows, above, .. } = work.tile.clone();
@@ -449,7 +411,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         if round.with_squares {
             round.max_change = larger(round.max_change, completion.max);
         }
-        (work.stage, work.transfers) = (Stage::Reading, 1);
+        (work.stage, work.transfers) = (Stage::Reading, 2);
         self.reading.begin();
         let (row, count) = (round.plan.matrix.row_bytes(), rows.end - rows.start);
         let (id, from) = (buffer as u64, *offset + above * row);
@@ -457,14 +419,19 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         let squares = command.squares.map(|at| at + 8 * (from - command.result) / row);
         work.transfers += u32::from(squares.is_some());
         self.report.bytes_back += count * row;
+        let mark = *offset + round.plan.buffer_bytes - MARK_BYTES;
         let failed = |error| RunError::Node { index, error };
         self.node.read(&self.matrix, round.offset + rows.start * row, from, count * row, id).map_err(failed)?;
-        squares.map_or(Ok(()), |at| self.node.read(&self.squares, 8 * rows.start, at, 8 * count, id)).map_err(failed)
+        squares
+            .map_or(Ok(()), |at| self.node.read(&self.squares, 8 * rows.start, at, 8 * count, id))
+            .map_err(failed)?;
+        // Last, because it shows that what was read before is right.
+        self.marks.read(&mut self.node, buffer, mark).map_err(failed)
     }
 
     /// Returns an error if the node made no progress for too long.
-    fn check_time(&self, index: usize, timeout: Duration) -> Result<(), RunError> {
-        let seconds = self.active_at.elapsed().as_secs();
+    fn check_time(&self, timeout: Duration) -> Result<(), RunError> {
+        let (index, seconds) = (self.index, self.active_at.elapsed().as_secs());
         let Some(work) = self.buffers.iter().find_map(|buffer| buffer.work.as_ref()) else { return Ok(()) };
         if self.active_at.elapsed() <= timeout {
             return Ok(());
@@ -477,25 +444,4 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         let (first, end) = (work.tile.rows.start, work.tile.rows.end);
         Err(RunError::Timeout { index, first, end, expected, seconds })
     }
-}
-
-/// Returns the larger value, or NaN if one is.
-pub(super) fn larger(a: f64, b: f64) -> f64 {
-    if b <= a || a.is_nan() { a } else { b }
-}
-
-/// Makes the descriptors of the nodes readable at their next completions.
-pub(super) fn arm<'a, P: Endpoint + 'a>(nodes: impl Iterator<Item = &'a mut Node<P>>) -> Result<(), RunError> {
-    for (index, node) in nodes.enumerate() {
-        node.arm().map_err(|error| RunError::Node { index, error })?;
-    }
-    Ok(())
-}
-
-/// Sleeps until a node has something to do.
-pub(super) fn sleep<'a, P: Endpoint + 'a>(nodes: impl Iterator<Item = &'a Node<P>>) {
-    let mut fds: Vec<_> = nodes.map(|node| PollFd::from_borrowed_fd(node.fd(), PollFlags::IN)).collect();
-    let time = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as _ };
-    // A signal ends the sleep early.
-    let _ = rustix::event::poll(&mut fds, Some(&time));
 }

@@ -1,3 +1,5 @@
-//! Bytes that peers write.
+//! Bytes that peers write, and nodes that fail.
 
+mod fake;
+mod lost;
 mod seeds;

@@ -10,7 +10,7 @@ mod source;
 pub use args::Args;
 
 use crate::initiator::Target;
-use crate::output::print_report;
+use crate::output::{print_report, warn};
 use crate::progress::Progress;
 use crate::{Result, signals};
 use args::{MatrixArgument, boundary_name};
@@ -21,7 +21,7 @@ use report::StencilReport;
 use shotline_accelerate::Node;
 use shotline_accelerate::command::Values;
 use shotline_accelerate::stencil::resident::{self, NodeAddress, ResidentPlan};
-use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Verification};
+use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Remaining, Update, Verification};
 use shotline_compute::stencil::{Real, Weights};
 use shotline_verbs::cm::{ControlAddress, Endpoint};
 use source::Source;
@@ -66,12 +66,18 @@ struct Run<'a, F> {
 }
 
 impl<F: Real> WithNodes for Run<'_, F> {
-    fn with<P: Endpoint>(self, mut nodes: Vec<Node<P>>, targets: &[Target]) -> Result {
-        let (division, report) = self.compute(&mut nodes, targets)?;
-        // The result is complete: a node that ends badly is an error, but no reason to drop it.
-        let ended = nodes.into_iter().try_for_each(Node::end);
+    fn with<P: Endpoint>(self, nodes: Vec<Node<P>>, targets: &[Target]) -> Result<Vec<usize>> {
+        let (division, mut report, remaining) = self.compute(nodes, targets)?;
+        for (index, node) in remaining {
+            // The result is complete.
+            if let Err(error) = node.end() {
+                warn(format!("node {index}, after its last tile: {error}"));
+                report.nodes[index].lost = Some(error.to_string());
+            }
+        }
+        let lost = (0..report.nodes.len()).filter(|index| report.nodes[*index].lost.is_some()).collect();
         self.finish(&division, report)?;
-        Ok(ended?)
+        Ok(lost)
     }
 }
 
@@ -83,8 +89,12 @@ struct Division {
 }
 
 impl<F: Real> Run<'_, F> {
-    /// Computes the steps, by tiles that stay or that come and go.
-    fn compute<P: Endpoint>(&self, nodes: &mut [Node<P>], targets: &[Target]) -> Result<(Division, stencil::Report)> {
+    /// Computes the steps, by tiles that stay or that come and go. Returns the nodes that remain, too.
+    fn compute<P: Endpoint>(
+        &self,
+        nodes: Vec<Node<P>>,
+        targets: &[Target],
+    ) -> Result<(Division, stencil::Report, Remaining<P>)> {
         let Self { args, matrix, .. } = *self;
         let smallest = nodes.iter().map(Node::memory_bytes).min().unwrap_or(0);
         let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
@@ -93,17 +103,21 @@ impl<F: Real> Run<'_, F> {
             Options { steps: args.steps(), residual: !args.no_change, timeout: args.timeout, stop: self.stop };
         let memory = (&self.memory.region, self.memory.offset);
         let bar = Progress::new("tiles");
-        let observe = |progress: stencil::Progress| bar.update(progress.tiles, progress.tiles_in_all);
-        if args.resident {
+        let observe = |update| match update {
+            Update::Progress(progress) => bar.update(progress.tiles, progress.tiles_in_all),
+            Update::Lost(lost) => bar.hidden_while(|| warn(&lost)),
+        };
+        let (division, (report, remaining)) = if args.resident {
             let plan = ResidentPlan::new(matrix, round_steps, smallest, count, args.timeout)?;
             let division = Division { round_steps, tile_rows: plan.tile_rows(), tiles: plan.tiles };
             let addresses = targets.iter().map(node_address).collect::<Result<Vec<_>>>()?;
-            Ok((division, resident::run(&plan, (nodes, &addresses), memory, &options, observe)?))
+            (division, resident::run(&plan, (nodes, &addresses), memory, &options, observe)?)
         } else {
             let plan = Plan::new(matrix, round_steps, smallest, args.buffers, args.tile_rows, count)?;
             let division = Division { round_steps, tile_rows: plan.tile_rows, tiles: plan.tiles() };
-            Ok((division, stencil::run(&plan, nodes, memory, &options, observe)?))
-        }
+            (division, stencil::run(&plan, nodes, memory, &options, observe)?)
+        };
+        Ok((division, report, remaining))
     }
 
     /// Verifies, saves and reports the result.

@@ -4,6 +4,7 @@ use super::args::Args;
 use crate::Result;
 use crate::child::{ChildTarget, address_arguments};
 use crate::initiator::{self, Target, WithEndpoints};
+use crate::output::warn;
 use crate::values::{control_address, known_token};
 use shotline_accelerate::Node;
 use shotline_verbs::api::ControlSocket;
@@ -11,8 +12,8 @@ use shotline_verbs::cm::{Client, Endpoint};
 
 /// What is done with connected nodes, of any provider.
 pub trait WithNodes {
-    /// Does it. The targets are those of the nodes.
-    fn with<P: Endpoint>(self, nodes: Vec<Node<P>>, targets: &[Target]) -> Result;
+    /// Does it. The targets are those of the nodes. Returns the numbers of the nodes that were lost.
+    fn with<P: Endpoint>(self, nodes: Vec<Node<P>>, targets: &[Target]) -> Result<Vec<usize>>;
 }
 
 /// Starts nodes or connects to running ones, and ends the started ones afterwards.
@@ -28,8 +29,16 @@ pub fn with_nodes(args: &Args, work: impl WithNodes) -> Result {
         let target = |to: &String| Ok((control_address(to)?, token));
         args.to.iter().map(target).collect::<Result<_>>()?
     };
-    initiator::with_endpoints(&args.transport, args.bind, ConnectNodes { targets: &targets, work })?;
-    children.into_iter().try_for_each(ChildTarget::end)
+    let lost = initiator::with_endpoints(&args.transport, args.bind, ConnectNodes { targets: &targets, work })?;
+    for (index, child) in children.into_iter().enumerate() {
+        if lost.contains(&index) {
+            child.kill();
+        } else if let Some(how) = child.end_if_possible()? {
+            // The result was complete before.
+            warn(format!("node {index}, after its last tile: {how}"));
+        }
+    }
+    Ok(())
 }
 
 /// Connects nodes for the work.
@@ -39,8 +48,8 @@ struct ConnectNodes<'a, W> {
 }
 
 impl<W: WithNodes> WithEndpoints for ConnectNodes<'_, W> {
-    type Output = ();
-    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+    type Output = Vec<usize>;
+    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<Vec<usize>> {
         let mut nodes = Vec::new();
         for target in self.targets {
             let node = connect(target).and_then(|(provider, client)| Ok(Node::connect(provider, client)?));

@@ -70,6 +70,8 @@ pub struct NodeSummary {
     pub exchanging_s: f64,
     /// Time that it waited for those of others.
     pub waiting_for_halos_s: f64,
+    /// Why the node was lost; its tiles went to the others. `null` in JSON if it was not.
+    pub lost: Option<String>,
 }
 
 impl From<NodeReport> for NodeSummary {
@@ -85,6 +87,7 @@ impl From<NodeReport> for NodeSummary {
             bytes_exchanged,
             exchanging,
             waiting_for_halos,
+            lost,
         } = report;
         Self {
             tiles,
@@ -97,6 +100,7 @@ impl From<NodeReport> for NodeSummary {
             bytes_exchanged,
             exchanging_s: exchanging.as_secs_f64(),
             waiting_for_halos_s: waiting_for_halos.as_secs_f64(),
+            lost,
         }
     }
 }
@@ -127,7 +131,11 @@ impl Report for StencilReport {
                 stages.into_iter().filter(|(stage, ..)| self.resident || !["exchanged", "waited"].contains(stage));
             for (stage, bytes, seconds) in stages {
                 let is_first = stage == "written";
-                let name = if is_first { index.to_string() } else { String::new() };
+                let name = match stage {
+                    "written" => index.to_string(),
+                    "computed" if node.lost.is_some() => "lost".into(),
+                    _ => String::new(),
+                };
                 let tiles = if is_first { node.tiles.to_string() } else { String::new() };
                 let [rate, time, bar] = self.stage(bytes, seconds);
                 rows.push([name, tiles, stage.into(), format!("{:.3}", bytes as f64 / 1e9), rate, time, bar]);

@@ -6,7 +6,8 @@ use crate::command::{Completion, Connect, Kernel, MAX_ADDRESS_BYTES, Outcome};
 use crate::control::SLOTS;
 use crate::error::NodeError;
 use crate::node::{Event, Node};
-use crate::stencil::run::{Busy, Memory};
+use crate::stencil::memory::Memory;
+use crate::stencil::report::Busy;
 use crate::stencil::{NodeReport, RunError};
 use shotline_memory::{Mr, Region};
 use shotline_verbs::cm::Endpoint;
@@ -175,6 +176,11 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             return Err(self.failed(NodeError::Closed));
         }
         Ok(busy)
+    }
+
+    /// Makes the descriptor of the node readable at its next completion.
+    pub(super) fn arm(&mut self) -> Result<(), RunError> {
+        self.node.arm().map_err(|error| self.failed(error))
     }
 
     /// Enters the next stage if everything of this one is done, and keeps the command queue filled.

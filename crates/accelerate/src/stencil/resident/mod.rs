@@ -8,8 +8,10 @@ pub use plan::ResidentPlan;
 use crate::command::MAX_ADDRESS_BYTES;
 use crate::error::NodeError;
 use crate::node::Node;
-use crate::stencil::run::{Memory, arm, larger, sleep};
-use crate::stencil::{Options, Progress, Report, RunError};
+use crate::stencil::memory::Memory;
+use crate::stencil::report::larger;
+use crate::stencil::wait::sleep;
+use crate::stencil::{NodeReport, Options, Progress, Remaining, Report, RunError, Update};
 use lane::{Common, Lane, Stage};
 use plan::{IDENTITY, Rounds, SETUP_BYTES, Side};
 use shotline_memory::Region;
@@ -28,18 +30,18 @@ pub struct NodeAddress {
 }
 
 /// Computes steps of a matrix that begins at `offset` of a region, in place. `addresses` are those of the nodes, for the
-/// others.
+/// others. Returns the report and the nodes.
 ///
 /// # Errors
 /// If a node fails, hangs, refuses a command, or cannot reach another one. The matrix may then have tiles of different
 /// steps.
 pub fn run<P: Endpoint>(
     plan: &ResidentPlan,
-    (nodes, addresses): (&mut [Node<P>], &[NodeAddress]),
+    (mut nodes, addresses): (Vec<Node<P>>, &[NodeAddress]),
     (matrix, offset): (&Arc<Region>, u64),
     options: &Options<'_>,
-    mut observe: impl FnMut(Progress),
-) -> Result<Report, RunError> {
+    mut observe: impl FnMut(Update),
+) -> Result<(Report, Remaining<P>), RunError> {
     let memory = Memory::without_halos(&plan.matrix, matrix, offset)?;
     let rounds = Rounds { steps: options.steps, round_steps: plan.round_steps };
     let first_identity = identity()?;
@@ -47,7 +49,7 @@ pub fn run<P: Endpoint>(
     let common = Common { plan, rounds, residual: options.residual, offset, setup, addresses, first_identity };
     let mut lanes = Vec::new();
     let begin = Instant::now();
-    for (index, node) in (0..plan.tiles).zip(nodes) {
+    for (index, node) in (0..plan.tiles).zip(&mut nodes) {
         let lane = Lane::new(index, node, &common, &memory);
         lanes.push(lane.map_err(|error| RunError::Node { index: index as usize, error })?);
     }
@@ -57,7 +59,7 @@ pub fn run<P: Endpoint>(
         if tiles != progress.tiles {
             progress.tiles = tiles;
             progress.steps = lanes.iter().map(Lane::steps_done).min().unwrap_or(0);
-            observe(progress);
+            observe(Update::Progress(progress));
         }
     };
     // A neighbour's first WRITE must come after the zeros of the signals, and after the identity.
@@ -66,12 +68,15 @@ pub fn run<P: Endpoint>(
     drive(&mut lanes, Stage::Connected, options, &mut observe)?;
     lanes.iter_mut().try_for_each(Lane::compute)?;
     drive(&mut lanes, Stage::Finished, options, &mut observe)?;
-    Ok(Report {
+    let mut report = Report {
         elapsed: begin.elapsed(),
         max_change: lanes.iter().fold(0.0, |max, lane| larger(max, lane.max_change)),
         l2_change: if options.residual { memory.sum_of_squares(plan.matrix.rows).sqrt() } else { 0.0 },
         nodes: lanes.into_iter().map(Lane::report).collect(),
-    })
+    };
+    // Nodes without a tile have done nothing.
+    report.nodes.resize_with(nodes.len(), NodeReport::default);
+    Ok((report, nodes.into_iter().enumerate().collect()))
 }
 
 /// Drives all nodes to a stage.
@@ -98,7 +103,7 @@ fn drive<P: Endpoint>(
         // Looks once more after the nodes are armed: what came before wakes no thread.
         match (busy, is_armed) {
             (true, _) => {}
-            (false, false) => arm(lanes.iter_mut().map(|lane| &mut *lane.node))?,
+            (false, false) => lanes.iter_mut().try_for_each(Lane::arm)?,
             (false, true) => sleep(lanes.iter().map(|lane| &*lane.node)),
         }
         is_armed = !busy && !is_armed;
