@@ -4,8 +4,11 @@ The definition of a step, in its order of additions, is computed here with NumPy
 in another order, so it agrees to within a few units in the last place.
 """
 
+import contextlib
 import json
+import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,24 +160,171 @@ def test_running_nodes_are_used_and_stay_for_the_next_run():
         two.end_report()
 
 
-@pytest.mark.parametrize("transport", ["soft", "shm"])
-@pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_lost_node_ends_the_run_with_its_number(tmp_path, transport, how):
-    # The first node is so slow that the run cannot end before it is lost.
-    kind = SLOW if transport == "soft" else "memory=memfd"
-    steps = 64 if transport == "soft" else 1 << 40
-    where = {"listen": str(tmp_path / "lost")} if transport == "shm" else {}
-    out = tmp_path / "out.npy"
-    with node("--transport", transport, "--every", 0.05, kind=kind, **where) as lost:
-        arguments = ("2048x2048", "--steps", steps, "--transport", transport, "--timeout", 2, "--out", out)
-        with Process("stencil", *arguments, *to(lost)) as running:
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+LOST = ["closed the connection", "does not respond", "hangs, or is too slow"]
+lost_nodes = pytest.mark.parametrize("how", SIGNALS)
+lost_over = pytest.mark.parametrize("transport", ["soft", "shm"])
+
+
+def pair_of_nodes(folder, transport, kind, stack):
+    """Starts a node with this kind of memory, which is to be lost, and one that is not. Each holds two tiles of 8 MiB."""
+    where = [{"listen": str(folder / name)} if transport == "shm" else {} for name in ("lost", "other")]
+    options = ("--transport", transport, "--every", 0.05)
+    lost = stack.enter_context(node(*options, kind=kind, memory="32M", **where[0]))
+    other = node(*options, "--token", lost.token, kind="memory=memfd", memory="32M", **where[1])
+    return lost, stack.enter_context(other)
+
+
+def write_rate(transport, how):
+    """Returns a rate at which a node with a tile of 8 MiB is still being written when it is lost.
+
+    Over shared memory this process writes, also to a stopped node, which then computes nothing: it need not be slow.
+    """
+    return f"memory=emulated:write={8 if (transport, how) == ('shm', 'stopped') else 1}MB/s"
+
+
+def two_tiles(folder, transport, *nodes):
+    """Returns a matrix of two tiles, of which the first node gets both, and the arguments for two rounds."""
+    matrix = random_matrix(1024, 4096, "float32")
+    np.save(folder / "in.npy", matrix)
+    rounds = ("--steps", 4, "--round-steps", 2, "--tile-rows", 512, "--alpha", ALPHA, "--boundary", "periodic")
+    files = (folder / "in.npy", "--out", folder / "out.npy")
+    return matrix, (*files, *rounds, "--transport", transport, "--timeout", 10, "--verify", "--json", *to(*nodes))
+
+
+def check_completed(folder, done, matrix, reasons=LOST):
+    """Checks that a run has the right result, and has counted everything once, although its first node was lost."""
+    report = done.succeeded()
+    expected = stepped(matrix, 4, "periodic")
+    assert np.load(folder / "out.npy").tobytes() == expected.tobytes()
+    last = stepped(matrix, 3, "periodic").astype("float64") - expected.astype("float64")
+    assert report["max_change"] == np.abs(last).max()
+    assert report["l2_change"] == pytest.approx(np.sqrt((last**2).sum()), rel=1e-12)
+    lost, other = report["nodes"]
+    assert any(words in lost["lost"] for words in reasons) and other["lost"] is None, report["nodes"]
+    assert lost["tiles"] + other["tiles"] == 2 * report["tiles"] == 4
+    assert lost["bytes_back"] + other["bytes_back"] == 2 * report["bytes"]
+    assert f"warning: node 0: {lost['lost']}: " in done.stderr
+    return lost
+
+
+@lost_over
+@lost_nodes
+def test_tiles_of_a_lost_node_go_to_the_other(tmp_path, transport, how):
+    with contextlib.ExitStack() as stack:
+        lost, other = pair_of_nodes(tmp_path, transport, write_rate(transport, how), stack)
+        matrix, arguments = two_tiles(tmp_path, transport, lost, other)
+        with Process("stencil", *arguments) as running:
             wait_for_writes(lost, transport)
-            lost.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            lost.signal(SIGNALS[how])
             done = running.end()
+    reasons = ["rows 0 to 512 are not computed"] if (transport, how) == ("shm", "stopped") else LOST
+    assert check_completed(tmp_path, done, matrix, reasons)["tiles"] == 0
+    assert "its 2 tiles go to the other node\n" in done.stderr
+
+
+@lost_over
+@lost_nodes
+def test_a_node_lost_while_it_is_read_ends_the_run_or_not(tmp_path, transport, how):
+    # Over the network its first tile takes 8 s to be read. Over shared memory this process reads: the node may be gone.
+    rate = 1 if transport == "soft" else 8
+    with contextlib.ExitStack() as stack:
+        lost, other = pair_of_nodes(tmp_path, transport, f"memory=emulated:read={rate}MB/s", stack)
+        matrix, arguments = two_tiles(tmp_path, transport, lost, other)
+        with Process("stencil", *arguments) as running:
+            wait_for_results(tmp_path, matrix)
+            lost.signal(SIGNALS[how])
+            done = running.end()
+    if transport == "shm":
+        check_completed(tmp_path, done, matrix)
+        return
     assert done.code == 1 and "node 0: " in done.stderr, done
-    expected = ["closed the connection", "does not respond", "hangs, or is too slow"]
-    assert any(words in done.stderr for words in expected), done.stderr
+    assert any(words in done.stderr for words in LOST), done.stderr
     assert list(tmp_path.glob("out*")) == []
+
+
+def wait_for_results(folder, matrix):
+    """Waits until the second row of the first tile is a result in the file, which has zeros before the source."""
+    source = matrix[1, :512]
+
+    def is_there():
+        for partial in folder.glob("out.npy.*.partial"):
+            rows = np.fromfile(partial, "float32", offset=4096 + matrix.strides[0], count=len(source))
+            return len(rows) == len(source) and rows.all() and (rows != source).any()
+        return False
+
+    until(is_there, what="a result is read back")
+
+
+@lost_over
+@lost_nodes
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_loss_of_all_nodes_ends_the_run(tmp_path, transport, how, count):
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for index in range(count):
+            where = {"listen": str(tmp_path / f"node{index}")} if transport == "shm" else {}
+            token = ("--token", nodes[0].token) if nodes else ()
+            options = ("--transport", transport, "--every", 0.05, *token)
+            slow = node(*options, kind=write_rate(transport, how), memory="32M", **where)
+            nodes.append(stack.enter_context(slow))
+        out = tmp_path / "out.npy"
+        options = ("--boundary", "periodic", "--transport", transport, "--timeout", 2, "--out", out)
+        arguments = ("4096x2048", *options, *to(*nodes))
+        with Process("stencil", *arguments) as running:
+            for each in nodes:
+                wait_for_writes(each, transport)
+            for each in nodes:
+                each.signal(SIGNALS[how])
+            done = running.end()
+    assert done.code == 1 and not done.stdout, done
+    *warnings, error = done.stderr.strip().splitlines()
+    assert len(warnings) == count - 1 and all(line.startswith("warning: node ") for line in warnings), done.stderr
+    assert error.startswith("shotline: node ") and any(words in error for words in LOST), error
+    assert list(tmp_path.glob("out*")) == []
+
+
+def children(process):
+    """Returns the processes that a process has started, oldest first."""
+    words = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return sorted(map(int, words), key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[21]))
+
+
+def connections(process):
+    """Returns the number of nodes that a run over shared memory is connected to: it maps their command queues."""
+    return Path(f"/proc/{process.pid}/maps").read_text().count("memfd:shotline-accelerator")
+
+
+@lost_nodes
+def test_a_lost_node_of_its_own_does_not_fail_the_run(tmp_path, how):
+    # Over shared memory a stopped node returns nothing, and a READ is one copy, so every moment is right.
+    slow = ("--transport", "shm", "--memory", "emulated:write=2MB/s", "--node-memory", "4M")
+    with Process("stencil", "1024x1024", "--steps", 32, *slow, "--timeout", 10, "--verify", "--json") as running:
+        until(lambda: connections(running) == 2, what="two nodes are connected")
+        pid = children(running)[0]
+        os.kill(pid, SIGNALS[how])
+        done = running.end()
+    report = done.succeeded()
+    lost, other = report["nodes"]
+    assert any(words in lost["lost"] for words in LOST) and other["lost"] is None
+    assert report["values_verified"] == 1 << 20
+    assert not Path(f"/proc/{pid}").exists(), "it has been killed and waited for"
+
+
+def test_a_node_that_dies_after_its_last_tile_is_a_warning():
+    slow = ("--transport", "shm", "--memory", "emulated:write=2MB/s")  # 2 s in which they can be seen
+    with Process("stencil", "1024x2048", "--steps", 1, *slow, "--json") as running:
+        # Its report does not fit the pipe, so that it waits there with its nodes.
+        with open(f"/proc/{running.pid}/fd/1", "wb", buffering=0) as pipe:
+            os.set_blocking(pipe.fileno(), False)
+            while pipe.write(b"\n" * 4096):
+                pass
+        until(lambda: connections(running) == 2, what="two nodes are connected")
+        until(lambda: connections(running) == 0, what="the last tile is back")
+        os.kill(children(running)[1], signal.SIGKILL)
+        done = running.end()
+    assert done.code == 0 and [node["lost"] for node in json.loads(done.stdout.strip())["nodes"]] == [None, None]
+    assert done.stderr == "warning: node 1, after its last tile: the target ended with signal: 9 (SIGKILL)\n"
 
 
 def test_an_interrupted_run_leaves_no_file(tmp_path):
