@@ -264,6 +264,11 @@ impl<P: Endpoint> Node<P> {
         self.provider.fd()
     }
 
+    /// Asks the target for an answer, and waits for it, up to 10 s. Returns `false` if there is none.
+    pub fn answers(&mut self) -> bool {
+        self.client.statistics().is_ok()
+    }
+
     /// Returns `true` if the target has not closed the control connection.
     pub fn is_connected(&self) -> bool {
         self.client.is_connected()

@@ -322,7 +322,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     }
 
     fn neighbour_failed(&self, side: Side, reason: String) -> RunError {
-        let neighbour = self.common.plan.neighbour(self.index, side).unwrap_or(self.index) as usize;
+        let neighbour = self.neighbour(side).unwrap_or_default();
         RunError::Neighbour { index: self.index as usize, neighbour, reason }
     }
 
@@ -331,14 +331,18 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         (self.transfers > 0 || !self.in_flight.is_empty()).then(|| self.active_at.elapsed())
     }
 
-    /// Returns a number that is less for a node that others wait for: one that waits for no other, then one that has
-    /// completed less.
-    pub(super) fn blame(&self) -> (bool, u64) {
-        (matches!(self.in_flight.front(), Some(Task::Wait(_))), self.completed)
+    /// Returns `true` if the node executes a command that needs another node.
+    pub(super) fn needs_another(&self) -> bool {
+        matches!(self.in_flight.front(), Some(Task::Put(..) | Task::Wait(_)))
     }
 
-    /// Returns the error of a node that makes no progress.
-    pub(super) fn timed_out(&self, idle: Duration) -> RunError {
+    /// Returns the number of the node on a side.
+    fn neighbour(&self, side: Side) -> Option<usize> {
+        self.common.plan.neighbour(self.index, side).map(|neighbour| neighbour as usize)
+    }
+
+    /// Returns the error of a node that makes no progress, for this time at least.
+    pub(super) fn timed_out(&self, timeout: Duration) -> RunError {
         let rows = self.common.plan.rows(self.index);
         let expected = match self.stage {
             Stage::Writing | Stage::Written => "written",
@@ -346,7 +350,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
             Stage::Computing => "computed",
             Stage::Reading | Stage::Finished => "read back",
         };
-        let (index, seconds) = (self.index as usize, idle.as_secs());
+        let (index, seconds) = (self.index as usize, self.idle().unwrap_or(timeout).as_secs());
         RunError::Timeout { index, first: rows.start, end: rows.end, expected, seconds }
     }
 }

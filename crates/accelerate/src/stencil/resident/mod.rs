@@ -120,15 +120,21 @@ fn lost<P: Endpoint>(lanes: &[Lane<'_, P>]) -> Option<RunError> {
     Some(RunError::Node { index, error: NodeError::Closed })
 }
 
-/// Returns an error if no node that is to do anything has made progress for too long: all wait for one of them, or for
-/// each other.
-fn check_time<P: Endpoint>(lanes: &[Lane<'_, P>], timeout: Duration) -> Result<(), RunError> {
-    let waiting = || lanes.iter().filter_map(|lane| Some((lane, lane.idle()?)));
-    let overdue = |idle: &Duration| *idle > timeout;
-    let (mut late, all_late) = (waiting().filter(|(_, idle)| overdue(idle)), waiting().all(|(_, idle)| overdue(&idle)));
-    let culprit =
-        if all_late { waiting().min_by_key(|(lane, _)| lane.blame()) } else { late.find(|(lane, _)| !lane.blame().0) };
-    culprit.map_or(Ok(()), |(lane, idle)| Err(lane.timed_out(idle)))
+/// Returns an error if nodes make no progress for too long, with the number of the one that the others wait for.
+fn check_time<P: Endpoint>(lanes: &mut [Lane<'_, P>], timeout: Duration) -> Result<(), RunError> {
+    let is_late = |lane: &Lane<'_, P>| lane.idle().is_some_and(|idle| idle > timeout);
+    let waiting: Vec<_> = (0..lanes.len()).filter(|index| lanes[*index].idle().is_some()).collect();
+    let all_are_late = !waiting.is_empty() && waiting.iter().all(|index| is_late(&lanes[*index]));
+    let on_its_own = waiting.iter().copied().find(|index| is_late(&lanes[*index]) && !lanes[*index].needs_another());
+    if on_its_own.is_none() && !all_are_late {
+        return Ok(());
+    }
+    // One that hangs as a whole. Else one that has not finished its own work, or is behind: the others have its rows of all
+    // rounds before.
+    let silent = waiting.iter().copied().find(|index| !lanes[*index].node.answers());
+    let behind = || waiting.iter().copied().min_by_key(|index| lanes[*index].rounds_done);
+    let culprit = silent.or(on_its_own).or_else(behind).unwrap_or_default();
+    Err(lanes[culprit].timed_out(timeout))
 }
 
 /// Returns what is written to the nodes first: zeros for the signals, then the identity and the addresses.
