@@ -39,6 +39,14 @@ def test_nodes_without_rows_for_a_halo_are_not_used(tmp_path, rows, tiles, bound
     assert result.tobytes() == stepped(matrix, 20, boundary).tobytes()
 
 
+@pytest.mark.parametrize("transport", ["soft", "shm"])
+def test_thousands_of_rounds_lose_no_completion(transport):
+    # A node completes commands faster than they are acknowledged: more than its send queue holds.
+    arguments = ("64x64", "--steps", 16000, "--round-steps", 8, "--nodes", 2, "--node-memory", "64K", "--threads", 1)
+    report = run("stencil", *arguments, "--resident", "--transport", transport, "--verify", "--json").succeeded()
+    assert [node["tiles"] for node in report["nodes"]] == [2000, 2000]
+
+
 def test_border_rows_take_the_path_of_an_accelerator(tmp_path):
     matrix = random_matrix(64, 64, "float32")
     arguments = ("--resident", "--nodes", 2, "--node-memory", "64K", "--memory", "emulated:path2:latency=1ms")
@@ -85,6 +93,7 @@ def test_a_lost_node_ends_the_run_and_frees_the_others(tmp_path, transport, how)
         assert done.code == 1, done
         assert "node 1: " in done.stderr or "with node 1: " in done.stderr, done.stderr
         assert list(tmp_path.glob("out*")) == []
+        lost.signal(signal.SIGKILL)  # Until it has ended, it could write to the others.
         again = ("64x64", "--steps", 8, "--verify", "--transport", transport)
         until(lambda: run("stencil", *again, *to(first, last)).code == 0, what="the others are free")
 
@@ -99,3 +108,47 @@ def test_nodes_are_free_after_their_initiator_is_killed():
         until(lambda: run("stencil", *again).code == 0, what="the nodes are free")
         one.end_report()
         two.end_report()
+
+
+def test_resident_runs_on_running_nodes_follow_each_other():
+    with node() as one, node("--token", one.token) as two:
+        for seed in (1, 2, 3):
+            arguments = (
+                "64x64",
+                "--resident",
+                "--boundary",
+                "periodic",
+                "--seed",
+                seed,
+                "--steps",
+                40,
+                "--verify",
+                "--json",
+            )
+            assert run("stencil", *arguments, *to(one, two)).succeeded()["values_verified"] == 64 * 64
+        one.end_report()
+        two.end_report()
+
+
+@pytest.mark.parametrize("transport", ["soft", "shm"])
+def test_a_node_that_an_old_neighbour_can_write_is_not_used(tmp_path, transport):
+    sockets = [str(tmp_path / name) if transport == "shm" else "127.0.0.1:0" for name in "ab"]
+    kind = "memory=memfd" if transport == "shm" else "memory=heap"
+    common = ("--transport", transport, "--token", "7" * 32, "--every", 0.05)
+    with (
+        node(*common, kind=kind, listen=sockets[0]) as hung,
+        node(*common, kind=kind, listen=sockets[1]) as other,
+    ):
+        hung.token = other.token = "7" * 32
+        forever = ("64x64", "--resident", "--steps", 1 << 40, "--transport", transport)
+        with Process("stencil", *forever, *to(hung, other)) as running:
+            until(
+                lambda: any(len(report["initiators"]) > 1 for report in other.reports()), what="the neighbour is there"
+            )
+            hung.signal(signal.SIGSTOP)
+            running.signal(signal.SIGKILL)
+            running.end()
+        again = ("64x64", "--steps", 8, "--verify", "--transport", transport, *to(other))
+        until(lambda: "another initiator is connected" in run("stencil", *again).stderr, what="its own queue is closed")
+        hung.signal(signal.SIGKILL)
+        until(lambda: run("stencil", *again).code == 0, what="the neighbour has gone")

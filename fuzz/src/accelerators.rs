@@ -20,8 +20,8 @@ pub fn accelerator(data: &[u8]) {
         // Values that a kernel does not use are not kept, and a NaN is not equal to itself.
         let again = Command::parse(&command.emit()).expect("an emitted command is one");
         assert_eq!(again.emit(), command.emit());
-        if let Kernel::Stencil(work) = command.kernel
-            && work.check(memory.len() as u64, 1).is_ok()
+        if command.kernel.check(memory.len() as u64, 1).is_ok()
+            && let Kernel::Stencil(work) = command.kernel
         {
             match work.values {
                 Values::F32 => execute::<f32>(&memory, &work),

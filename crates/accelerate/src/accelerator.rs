@@ -98,6 +98,11 @@ impl Accelerator {
         self.worker.clear();
     }
 
+    /// Returns `true` if no initiator has a queue.
+    pub fn is_free(&self) -> bool {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_none)
+    }
+
     /// Gives a free queue to a queue pair of an initiator. The number of the queue pair is then in the control region.
     ///
     /// # Errors
@@ -150,16 +155,14 @@ impl CommandQueue {
         // A private copy: the peer may change the slot at any time.
         let offset = slot_offset(self.index, slot as usize);
         self.accelerator.control.read(offset, &mut bytes);
+        if Command::has_token(&bytes) {
+            // Other initiators can read the control region: the token stays in it no longer than necessary.
+            self.accelerator.control.zero(offset, COMMAND_BYTES);
+        }
         let (to, checked) = match Command::parse(&bytes) {
             Err(malformed) => (malformed.to, Err(Outcome::Malformed)),
             Ok(command) if *busy => (command.to, Err(Outcome::Busy)),
-            Ok(Command { to, kernel }) => {
-                if matches!(kernel, Kernel::Connect(_)) {
-                    // Other initiators can read the control region: the token stays in it no longer than necessary.
-                    self.accelerator.control.zero(offset, COMMAND_BYTES);
-                }
-                (to, self.accelerator.check(kernel))
-            }
+            Ok(Command { to, kernel }) => (to, self.accelerator.check(kernel)),
         };
         match checked {
             Ok(kernel) => {

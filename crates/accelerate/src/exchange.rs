@@ -35,9 +35,12 @@ impl Exchanges {
         self.neighbours.retain(|(owner, _), _| *owner != queue);
     }
 
-    /// Connects to a neighbour. What fails is written where its address was.
+    /// Connects to a neighbour, instead of the one before. What fails is written where its address was.
     pub(crate) fn connect(&mut self, queue: usize, to: &Connect) -> Outcome {
         self.neighbours.remove(&(queue, to.neighbour));
+        if to.address_bytes == 0 {
+            return Outcome::Done;
+        }
         match self.dial(to) {
             Ok(neighbour) => {
                 self.neighbours.insert((queue, to.neighbour), neighbour);
@@ -256,6 +259,12 @@ mod tests {
         assert_eq!(connect(&mut exchanges, &own, "/live", IDENTITY).0, Outcome::Done);
         assert_eq!(exchanges.put((QUEUE + 1, 1), &PUT, &open), Outcome::NeighbourLost);
         exchanges.close(QUEUE + 1);
+        assert_eq!(exchanges.put((QUEUE, 1), &PUT, &open), Outcome::Done);
+        let token = Token::from_bytes([0; 16]);
+        let none = Connect { neighbour: 1, token, address: 0, address_bytes: 0, identity_at: 0, identity: 0 };
+        assert_eq!(exchanges.connect(QUEUE, &none), Outcome::Done);
+        assert_eq!(exchanges.put((QUEUE, 1), &PUT, &open), Outcome::NeighbourLost);
+        assert_eq!(connect(&mut exchanges, &own, "/live", IDENTITY).0, Outcome::Done);
         assert_eq!(exchanges.put((QUEUE, 1), &PUT, &open), Outcome::Done);
         exchanges.close(QUEUE);
         assert_eq!(exchanges.put((QUEUE, 1), &PUT, &open), Outcome::NeighbourLost);

@@ -96,14 +96,14 @@ impl std::fmt::Display for Outcome {
             Self::Done => "done",
             Self::Malformed => "the command is malformed",
             Self::OutOfRange => {
-                "the tile does not fit the accelerator's memory, overlaps its result, or is not aligned"
+                "what the command names does not fit the accelerator's memory, overlaps, or is not aligned"
             }
             Self::NoResult => "the tile has no result after these steps",
             Self::Failed => "the accelerator or its memory failed",
             Self::Busy => "the slot of the command is still in use",
             Self::TooLarge => "the steps need too much working memory: use fewer of them in a round",
             Self::NeighbourLost => "its neighbour cannot be reached, refuses the access, or is lost",
-            Self::TimedOut => "its neighbour has sent nothing in time",
+            Self::TimedOut => "its neighbour did not act in time",
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Commands by which accelerators exchange bytes, without their initiator.
 
+use super::completion::Outcome;
 use super::fields::{Reader, Writer};
-use super::{Outcome, inside, overlap};
+use super::range::{inside, overlap};
 use shotline_verbs::cm::Token;
 
 /// Number of neighbours of a command queue.
@@ -19,7 +20,7 @@ pub struct Connect {
     /// Offset of its address (`ADDRESS:PORT`, or a path) in the accelerator's memory. If the neighbour cannot be reached, the
     /// reason replaces it.
     pub address: u64,
-    /// Bytes of the address, filled with zeros, at most [`MAX_ADDRESS_BYTES`].
+    /// Bytes of the address, filled with zeros, at most [`MAX_ADDRESS_BYTES`]. 0: the neighbour is only disconnected.
     pub address_bytes: u64,
     /// Offset of 8 bytes in the neighbour's memory that must have the value `identity`, so that no other node is taken for
     /// it: the address may have another meaning for this node than for the initiator.
@@ -73,7 +74,8 @@ impl Exchange {
     /// # Errors
     /// [`Outcome::OutOfRange`].
     pub(super) fn check_put(&self, memory: u64) -> Result<(), Outcome> {
-        inside(self.from, self.bytes, memory).map(|_| ())
+        inside(self.from, self.bytes, memory)?;
+        if self.signal.is_multiple_of(8) { Ok(()) } else { Err(Outcome::OutOfRange) }
     }
 
     /// Checks that the copy is inside a memory of this many bytes and does not overlap its source, and the signal is

@@ -3,6 +3,7 @@
 mod completion;
 mod exchange;
 mod fields;
+mod range;
 mod tile;
 
 pub use completion::{COMPLETION_BYTES, Completion, Outcome};
@@ -10,7 +11,6 @@ pub use exchange::{Connect, Exchange, MAX_ADDRESS_BYTES, NEIGHBOURS};
 pub use tile::{TileSteps, Values};
 
 use fields::{Reader, Writer};
-use std::ops::Range;
 
 /// Bytes of a command.
 pub const COMMAND_BYTES: usize = 128;
@@ -90,7 +90,10 @@ impl Kernel {
         let mut put = Writer(&mut rest);
         let (head, number) = match self {
             Self::Nop => ([NOP, 0, 0, 0], 0),
-            Self::Stencil(work) => work.emit(&mut put),
+            Self::Stencil(work) => {
+                let ([values, boundary, edges], steps) = work.emit(&mut put);
+                ([STENCIL, values, boundary, edges], steps)
+            }
             Self::Connect(to) => {
                 to.emit(&mut put);
                 ([CONNECT, 0, 0, 0], to.neighbour)
@@ -137,6 +140,11 @@ impl Command {
         bytes
     }
 
+    /// Returns `true` if the bytes of a command, valid or not, may have a token.
+    pub(crate) fn has_token(bytes: &[u8; COMMAND_BYTES]) -> bool {
+        bytes[0] == CONNECT
+    }
+
     /// Parses a command.
     ///
     /// # Errors
@@ -169,15 +177,6 @@ impl Kernel {
             Self::Wait(exchange) => exchange.check_wait(memory),
         }
     }
-}
-
-/// Returns a range, if it is inside a memory of this many bytes.
-fn inside(at: u64, bytes: u64, memory: u64) -> Result<Range<u64>, Outcome> {
-    at.checked_add(bytes).filter(|end| *end <= memory).map(|end| at..end).ok_or(Outcome::OutOfRange)
-}
-
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 #[cfg(test)]

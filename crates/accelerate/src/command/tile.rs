@@ -1,7 +1,8 @@
 //! The command that computes steps of a stencil.
 
+use super::completion::Outcome;
 use super::fields::{Reader, Writer};
-use super::{Outcome, STENCIL, overlap};
+use super::range::overlap;
 use shotline_compute::stencil::{Boundary, Edge, Stencil, Tile, Weights};
 
 /// Working memory that a command may use in any case; one on a larger tile may use twice the bytes of the tile.
@@ -57,8 +58,8 @@ pub struct TileSteps {
 }
 
 impl TileSteps {
-    /// Writes the numbers. Returns the first bytes of the command and its steps.
-    pub(super) fn emit(&self, put: &mut Writer<'_>) -> ([u8; 4], u32) {
+    /// Writes the numbers. Returns bytes 1 to 3 of the command and its steps.
+    pub(super) fn emit(&self, put: &mut Writer<'_>) -> ([u8; 3], u32) {
         let flag = |edge, flag| if edge == Edge::Halo { flag } else { 0 };
         let edges = flag(self.tile.above, HALO_ABOVE) | flag(self.tile.below, HALO_BELOW);
         let values = u8::from(self.values == Values::F64);
@@ -72,7 +73,7 @@ impl TileSteps {
         put.numbers([rows, columns, self.source, self.result, self.stride, squares]);
         put.bytes(self.weights.center.to_le_bytes());
         put.bytes(self.weights.neighbour.to_le_bytes());
-        ([STENCIL, values, boundary, edges], self.steps)
+        ([values, boundary, edges], self.steps)
     }
 
     pub(super) fn parse(head: [u8; 4], steps: u32, mut body: Reader<'_>) -> Result<Self, &'static str> {

@@ -109,6 +109,22 @@ impl<P: Endpoint> EndpointHost<P> {
     }
 }
 
+/// Refuses the first command queue of an accelerator while others are connected: a neighbour of an earlier run that hangs
+/// could write to the memory later.
+pub fn check_alone(
+    assignment: &RoleAssignment,
+    accelerator: Option<&Arc<Accelerator>>,
+    has_others: bool,
+) -> Result<(), Refusal> {
+    let is_first = accelerator.is_some_and(|accelerator| accelerator.is_free());
+    if assignment.role != TargetRole::Commands || !is_first || !has_others {
+        return Ok(());
+    }
+    let words =
+        "another initiator is connected, which can write to the accelerator's memory: end it, or try again later";
+    Err(Refusal::new(Cause::Limit, words))
+}
+
 /// Returns all items, starting with a different one in each round, because the first ones may use up the budget.
 pub fn rotated<T>(all: impl Iterator<Item = T>, round: usize) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
@@ -190,8 +206,9 @@ impl<P: Endpoint> Host for EndpointHost<P> {
             let budget = self.exports.budget.clone();
             let reservation = budget.reserve(session, TrafficPeer::memory_bytes(offer.receives), "messages");
             let provider = self.exports.provider_mut();
-            match reservation.and_then(|reservation| TrafficPeer::new(provider, connected, offer.receives, reservation))
-            {
+            match reservation.and_then(|reservation| {
+                TrafficPeer::new(provider, connected, (offer.receives, offer.sends), reservation)
+            }) {
                 Ok(traffic_peer) => self.traffic_peers.entry(session).or_default().push(traffic_peer),
                 Err(refusal) => {
                     self.exports.disconnect(session, accept.qp.get())?;
@@ -211,6 +228,8 @@ impl<P: Endpoint> Host for EndpointHost<P> {
             let words = "this target takes no part in measurements: start it with --messages";
             return Err(Refusal::new(Cause::Unsupported, words));
         }
+        let has_others = self.exports.initiators().any(|(other, _)| other != session);
+        check_alone(assignment, self.accelerator.as_ref(), has_others)?;
         let exports = self.exports.exports().to_vec();
         let traffic_peers = self.traffic_peers.get_mut(&session).into_iter().flatten();
         let traffic_peer = traffic_peers.into_iter().find(|traffic_peer| traffic_peer.qp() == assignment.qp.get());

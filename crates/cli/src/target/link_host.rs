@@ -1,6 +1,6 @@
 //! A target whose initiators pass a socket for a link by shared memory: it has an endpoint for each of them.
 
-use super::host::{EndpointHost, TargetHost, rotated};
+use super::host::{EndpointHost, TargetHost, check_alone, rotated};
 use super::report::{InitiatorState, RegionState, State};
 use super::traffic::Budget;
 use crate::Result as Outcome;
@@ -244,6 +244,8 @@ impl<E: LinkedEndpoint> Host for LinkHost<E> {
         self.link(session)?.connect(session, peer, offer)
     }
     fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal> {
+        let has_others = self.links.keys().any(|other| *other != session);
+        check_alone(assignment, self.accelerator.as_ref(), has_others)?;
         let link = self.link(session)?;
         // Memory that exceeded the initiator's limit when it was opened is refused when it is used.
         link.provider_mut().refusal().map_or(Ok(()), Err)?;

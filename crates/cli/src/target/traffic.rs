@@ -49,6 +49,9 @@ pub struct TrafficPeer {
     region: Arc<Region>,
     _reservation: Reservation,
     receives: Receives,
+    /// Operations that it may have in flight, and completions of commands that it has.
+    sends: u32,
+    in_flight: u32,
     role: Role,
     failed: bool,
     /// Number of completed operations, or of messages received.
@@ -88,7 +91,7 @@ impl TrafficPeer {
     pub fn new<P: Endpoint>(
         provider: &mut P,
         connected: ConnectedQp,
-        receives: Receives,
+        (receives, sends): (Receives, u16),
         reservation: Reservation,
     ) -> Result<Self, Refusal> {
         let bytes = Self::receive_bytes(receives);
@@ -108,6 +111,8 @@ impl TrafficPeer {
             region,
             _reservation: reservation,
             receives,
+            sends: u32::from(sends).max(1),
+            in_flight: 0,
             role,
             failed,
             operations: 0,
@@ -257,9 +262,13 @@ impl TrafficPeer {
             }
             Role::Commands(queue) => {
                 let mut any = false;
-                while let Some((to, completion)) = queue.next_completion() {
+                // The others wait until the first ones are acknowledged.
+                while self.in_flight < self.sends
+                    && let Some((to, completion)) = queue.next_completion()
+                {
                     any = true;
                     self.operations += 1;
+                    self.in_flight += 1;
                     let remote = Remote { address: to.address, rkey: to.rkey };
                     let slot = completion.slot;
                     let operation =
@@ -295,6 +304,7 @@ impl TrafficPeer {
                 queue.ring(completion.imm.unwrap_or(u32::MAX));
                 self.failed |= self.post_receive(provider, completion.id).is_err();
             }
+            (Role::Commands(_), CompletionKind::Write) => self.in_flight = self.in_flight.saturating_sub(1),
             (_, CompletionKind::Recv | CompletionKind::RecvWriteImm) => {
                 self.operations += 1;
                 self.bytes += u64::from(completion.bytes);

@@ -39,8 +39,6 @@ mod panel;
 mod panels;
 mod real;
 mod row;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod single;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 #[cfg(test)]
@@ -134,7 +132,7 @@ fn advance_band<F: Real, S: Cells<F>, R: Cells<F>>(
     squares: &mut [f64],
 ) -> f64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if single::run(band, work) {
+    if sys::single::run(band, work) {
         return 0.0;
     }
     panel::run(band, work, squares)

@@ -1,7 +1,6 @@
 //! One node of a run, with its tile.
 
-use super::NodeAddress;
-use super::plan::{ResidentPlan, Rounds, SETUP_BYTES, Side, Task};
+use super::plan::{NodeAddress, ResidentPlan, Rounds, SETUP_BYTES, Side, Task};
 use crate::command::{Completion, Connect, Kernel, MAX_ADDRESS_BYTES, Outcome};
 use crate::control::SLOTS;
 use crate::error::NodeError;
@@ -128,6 +127,8 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     pub(super) fn connect(&mut self) -> Result<(), RunError> {
         let Common { plan, addresses, first_identity, .. } = *self.common;
         self.stage = Stage::Connecting;
+        // It may have waited for others.
+        self.active_at = Instant::now();
         for side in Side::BOTH {
             let Some(neighbour) = plan.neighbour(self.index, side) else { continue };
             let kernel = Kernel::Connect(Connect {
@@ -146,6 +147,7 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     /// Gives the node its first commands.
     pub(super) fn compute(&mut self) -> Result<(), RunError> {
         self.stage = Stage::Computing;
+        self.active_at = Instant::now();
         self.go_on()
     }
 
@@ -229,13 +231,14 @@ impl<'a, P: Endpoint> Lane<'a, P> {
         self.completed += 1;
         let worked = Duration::from_nanos(completion.worked_ns);
         match (task, completion.outcome) {
-            (Task::Connect(_), Outcome::Done) => {}
+            (Task::Connect(_) | Task::Disconnect(_), Outcome::Done) => {}
             (Task::Wait(_), Outcome::Done) => self.report.waiting_for_halos += worked,
             (Task::Put(_, bytes), Outcome::Done) => {
                 self.report.exchanging += worked;
                 self.report.bytes_exchanged += bytes;
             }
             (Task::Steps(round), Outcome::Done) => {
+                self.report.waiting += Duration::from_nanos(completion.waited_ns);
                 self.report.computing += worked;
                 self.report.tiles += 1;
                 self.rounds_done = round + 1;

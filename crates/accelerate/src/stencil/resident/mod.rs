@@ -3,7 +3,7 @@
 mod lane;
 mod plan;
 
-pub use plan::ResidentPlan;
+pub use plan::{NodeAddress, ResidentPlan};
 
 use crate::command::MAX_ADDRESS_BYTES;
 use crate::error::NodeError;
@@ -19,15 +19,6 @@ use shotline_verbs::cm::{Endpoint, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-/// Where other nodes reach a node.
-#[derive(Clone, Debug)]
-pub struct NodeAddress {
-    /// Address of its control connection: `ADDRESS:PORT`, or a path.
-    pub address: String,
-    /// Its token.
-    pub token: Token,
-}
 
 /// Computes steps of a matrix that begins at `offset` of a region, in place. `addresses` are those of the nodes, for the
 /// others. Returns the report and the nodes.

@@ -12,10 +12,11 @@
 //! zones of a side in turn. It can be one round ahead but not two, because it needs this node's rows of the round in
 //! between: so a zone is free when it is written again.
 
-use crate::command::{Exchange, Kernel, MAX_ADDRESS_BYTES};
+use crate::command::{Connect, Exchange, Kernel, MAX_ADDRESS_BYTES};
 use crate::stencil::plan::TileRows;
 use crate::stencil::{Matrix, PlanError};
 use shotline_compute::stencil::{Boundary, MAX_STEPS};
+use shotline_verbs::cm::Token;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -62,6 +63,16 @@ pub(super) enum Task {
     Steps(u64),
     /// With the number of bytes.
     Put(Side, u64),
+    Disconnect(Side),
+}
+
+/// Where other nodes reach a node.
+#[derive(Clone, Debug)]
+pub struct NodeAddress {
+    /// Address of its control connection: `ADDRESS:PORT`, or a path.
+    pub address: String,
+    /// Its token.
+    pub token: Token,
 }
 
 /// Tiles of a matrix that stay in the nodes.
@@ -154,6 +165,9 @@ impl ResidentPlan {
             let steps = rounds.steps(round + 1);
             let bytes = steps * self.matrix.row_bytes();
             commands.extend(sides().map(|side| (Task::Put(side, bytes), self.put(tile, side, round, steps))));
+        } else {
+            // Now, so that a node is free for the next run when its initiator has gone.
+            commands.extend(sides().map(|side| (Task::Disconnect(side), disconnect(side))));
         }
         commands
     }
@@ -251,6 +265,12 @@ pub(super) const IDENTITY: usize = 16;
 pub(super) const ADDRESSES: usize = 24;
 pub(super) const SETUP_BYTES: usize = ADDRESSES + 2 * MAX_ADDRESS_BYTES as usize;
 
+/// Returns the command that disconnects the neighbour on a side.
+fn disconnect(side: Side) -> Kernel {
+    let (neighbour, token) = (side as u32, Token::from_bytes([0; 16]));
+    Kernel::Connect(Connect { neighbour, token, address: 0, address_bytes: 0, identity_at: 0, identity: 0 })
+}
+
 /// Returns the rows of a tile at a side.
 fn border(rows: &Range<u64>, side: Side, count: u64) -> Range<u64> {
     match side {
@@ -336,6 +356,7 @@ mod tests {
                     }
                     node.memory.copy_from(to as usize, &node.memory, from as usize, bytes as usize);
                 }
+                (Task::Disconnect(_), Kernel::Connect(_)) => {}
                 other => panic!("{other:?}"),
             }
             nodes[tile].commands.pop_front();

@@ -3,10 +3,10 @@
 //! Memory limits a single step. Copies of rows in buffers would be accesses on their own, between those to memory; here both
 //! overlap. Two rows are computed at a time, so that two of the four rows that they need are still in the cache.
 
-use super::band::{Band, Work};
-use super::cells::Cells;
-use super::real::Real;
-use super::types::Boundary;
+use crate::stencil::band::{Band, Work};
+use crate::stencil::cells::Cells;
+use crate::stencil::real::Real;
+use crate::stencil::types::Boundary;
 use shotline_memory::Lines;
 use std::arch::x86_64::*;
 
@@ -47,7 +47,7 @@ impl Below<'_, '_> {
 
 /// Computes the rows of a band, if it has one step and its rows are whole cache lines. Otherwise returns `false`, and nothing
 /// has changed.
-pub(super) fn run<F: Real, S: Cells<F>, R: Cells<F>>(band: &Band<F>, work: &Work<'_, F, S, R>) -> bool {
+pub(in crate::stencil) fn run<F: Real, S: Cells<F>, R: Cells<F>>(band: &Band<F>, work: &Work<'_, F, S, R>) -> bool {
     let columns = work.tile.columns;
     let is_possible = work.loops.has_registers_of_64_bytes && work.stencil.steps == 1 && !work.stencil.residual;
     let lines = |row: isize| work.source.lines(row as usize, columns);

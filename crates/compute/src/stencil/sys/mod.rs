@@ -1,5 +1,8 @@
 //! The portable loops compiled for AVX-512 and AVX2.
 
+#[cfg(not(miri))]
+pub(super) mod single;
+
 use super::real::Real;
 use super::row::{Loops, portable};
 
