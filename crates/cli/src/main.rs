@@ -18,6 +18,7 @@ mod emulate;
 mod error;
 mod export;
 mod framing;
+mod images;
 mod import;
 mod initiator;
 mod inspect;
@@ -89,6 +90,8 @@ enum Command {
     Perf(Box<perf::Args>),
     /// Compute a stencil on a matrix that is larger than the memory of an accelerator node, over several nodes, by RDMA
     Stencil(Box<stencil::Args>),
+    /// Write images into the memory of a target, and read them from there into the frame buffers of a display, by RDMA
+    Images(Box<images::Args>),
     /// Show the SpaceFibre links of a running target, live: rates, repairs, credit, shares of virtual channels
     Link(link::Args),
     /// Act as the peer of rdma-core's and perftest's programs
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Target(args) => target::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Stencil(args) => stencil::run(&args),
+        Command::Images(args) => images::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),

@@ -14,7 +14,7 @@ pub struct FrameCounters {
     pub skipped: u64,
     /// Frames that became visible after the refresh at which they were due.
     pub late: u64,
-    /// Refreshes at which the frame before was shown again, since the due one was not ready.
+    /// Refreshes at which the frame before was shown again, since the due one was not ready or the display was late.
     pub repeated: u64,
     /// First frame that became visible: its refresh and time.
     first: Option<(u64, Duration)>,
@@ -23,12 +23,17 @@ pub struct FrameCounters {
 }
 
 impl FrameCounters {
-    /// Counts a frame that became visible and was due at a refresh. The first one is never late.
+    /// Counts a frame that became visible and was due at a refresh. The first one is never late. One that was replaced at the
+    /// same refresh is skipped: it was never visible.
     pub fn add_shown(&mut self, due: u64, shown: &Shown) {
-        let lateness = if self.first.is_some() { shown.refresh.saturating_sub(due) } else { 0 };
         self.shown += 1;
-        self.late += u64::from(lateness > 0);
-        self.repeated += lateness;
+        if let Some((last, _)) = self.last {
+            let is_replacement = shown.refresh <= last;
+            self.shown -= u64::from(is_replacement);
+            self.skipped += u64::from(is_replacement);
+            self.late += u64::from(shown.refresh > due);
+            self.repeated += shown.refresh.saturating_sub(due.max(last + 1));
+        }
         let now = (shown.refresh, shown.at);
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -69,6 +74,8 @@ mod tests {
         assert_eq!((counters.shown, counters.late, counters.repeated), (4, 1, 3));
         assert_eq!((counters.refreshes(), counters.elapsed()), (9, Duration::from_millis(90)));
         assert!((counters.rate() - 3.0 / 0.09).abs() < 1e-9);
+        counters.add_shown(109, &Shown { buffer: 0, refresh: 109, at: Duration::from_millis(1090), crc32: None });
+        assert_eq!((counters.shown, counters.skipped, counters.repeated), (4, 1, 3), "replaced at the same refresh");
         assert_eq!((FrameCounters::default().rate(), FrameCounters::default().refreshes()), (0.0, 0));
     }
 }

@@ -1,11 +1,10 @@
 //! Data of the plots of a recording. It is gathered row by row, so that memory does not grow with the run.
 
+use super::shots::Picture;
 use crate::Result;
-use shotline_compute::pack12;
 use shotline_compute::spectrum::real_transform;
 use shotline_store::read::Recording;
-use shotline_store::rows::State;
-use shotline_wire::shot::{DropCause, Geometry, Packing};
+use shotline_wire::shot::DropCause;
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
@@ -122,59 +121,6 @@ pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
     Ok((rate, Some(lost)))
 }
 
-/// Samples of one shot of one link, without the mean of each channel.
-#[derive(Debug)]
-pub struct Picture {
-    /// Shot number.
-    pub number: u64,
-    /// Stream number.
-    pub stream: u32,
-    /// Geometry of the shot.
-    pub geometry: Geometry,
-    /// Values by sample, with all channels of each.
-    pub values: Vec<f32>,
-}
-
-/// Returns the first complete shot, if there is one.
-pub fn picture(recording: &Recording) -> Result<Option<Picture>> {
-    for (link, info) in recording.run().links.iter().enumerate() {
-        for (at, row) in recording.rows_of(link).enumerate() {
-            let row = row?;
-            if row.state != State::Complete {
-                continue;
-            }
-            let mut slots = recording.slot_reader();
-            let mut values = samples(slots.read(at as u64, link)?, &info.geometry);
-            let channels = usize::from(info.geometry.channels());
-            for channel in 0..channels {
-                let column = || (channel..).step_by(channels);
-                let sum: f64 = column().map_while(|at| values.get(at)).map(|value| f64::from(*value)).sum();
-                let mean = (sum / f64::from(info.geometry.samples())) as f32;
-                column()
-                    .take_while(|at| *at < info.geometry.samples() as usize * channels)
-                    .for_each(|at| values[at] -= mean);
-            }
-            let (number, stream) = (row.number, info.stream);
-            return Ok(Some(Picture { number, stream, geometry: info.geometry, values }));
-        }
-    }
-    Ok(None)
-}
-
-fn samples(slot: &[u8], geometry: &Geometry) -> Vec<f32> {
-    let bytes = &slot[..geometry.sample_bytes() as usize];
-    match geometry.packing() {
-        Packing::Uint8 => bytes.iter().map(|value| f32::from(*value)).collect(),
-        Packing::Int16Le => bytes.as_chunks().0.iter().map(|pair| f32::from(i16::from_le_bytes(*pair))).collect(),
-        Packing::Int16Be => bytes.as_chunks().0.iter().map(|pair| f32::from(i16::from_be_bytes(*pair))).collect(),
-        Packing::Packed12 => {
-            let mut values = vec![0; bytes.len() / 3 * 2];
-            pack12::unpack(bytes, &mut values);
-            values.into_iter().map(f32::from).collect()
-        }
-    }
-}
-
 /// Returns the power spectrum of a shot, mean over its channels, as frequency and dB below its peak. The frequency is
 /// in MHz, or in cycles per sample where the sample rate is unknown. Uses a Hann window, and keeps the highest of
 /// neighbouring points.
@@ -211,6 +157,7 @@ pub fn spectrum(picture: &Picture) -> Result<Vec<(f64, f64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shotline_wire::shot::{Geometry, Packing};
 
     #[test]
     fn axis_values_map_to_ascending_bins() {

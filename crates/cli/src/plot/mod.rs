@@ -5,13 +5,15 @@
 //! system is needed.
 
 mod data;
+pub mod shots;
 
 use crate::Result;
-use data::{Bins, Lost, Picture, Rate};
+use data::{Bins, Lost, Rate};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use shotline_store::read::Recording;
+use shots::{Picture, RANGE_DB};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -19,8 +21,6 @@ use std::path::Path;
 const WIDTH: u32 = 1280;
 const HEIGHT: u32 = 880;
 const FONT: &[u8] = include_bytes!("DejaVuSans.ttf");
-/// Range between the brightest and the darkest grey of a shot's picture, in dB.
-const RANGE_DB: f32 = 60.0;
 /// Floor of the spectrum, in dB.
 const FLOOR_DB: f64 = -100.0;
 const COLOURS: [RGBColor; 6] = [
@@ -39,7 +39,7 @@ pub type Panel<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 pub fn draw(recording: &Path, to: &Path) -> Result {
     let recording = Recording::open(recording)?;
     let (rate, lost) = data::gather(&recording)?;
-    let picture = data::picture(&recording)?;
+    let picture = shots::first(&recording)?;
     save(to, (WIDTH, HEIGHT), |root| {
         let panels = root.split_evenly((2, 2));
         match &rate {
@@ -72,10 +72,15 @@ fn save(to: &Path, size: (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) ->
     Ok(file.write_all(&png).map_err(|error| format!("cannot write {}: {error}", to.display()))?)
 }
 
+/// Registers the built-in font for texts.
+pub fn register_letters() -> Result {
+    // Fails only if the file is not a font.
+    Ok(register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?)
+}
+
 /// Draws a picture of this width and height in pixels, and returns the bytes of a PNG file.
 pub fn png((width, height): (u32, u32), draw: impl FnOnce(&Panel<'_>) -> Result) -> Result<Vec<u8>> {
-    // Fails only if the file is not a font.
-    register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
+    register_letters()?;
     let mut pixels = vec![0; (width * height * 3) as usize];
     {
         let root = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
@@ -219,17 +224,8 @@ fn draw_picture(panel: &Panel, picture: &Picture) -> Result {
     let area = chart.plotting_area();
     let (width, height) = area.dim_in_pixel();
     let (columns, rows) = ((width as usize).min(channels), (height as usize).min(samples));
-    let mut strongest = vec![0_f32; columns * rows];
-    for (sample, values) in picture.values.chunks(channels).enumerate() {
-        for (channel, value) in values.iter().enumerate() {
-            let at = sample * rows / samples * columns + channel * columns / channels;
-            strongest[at] = strongest[at].max(value.abs());
-        }
-    }
-    let peak = strongest.iter().copied().fold(0.0, f32::max).max(f32::MIN_POSITIVE);
-    let cells = strongest.iter().enumerate().map(|(at, value)| {
-        let level = 1.0 + 20.0 * (value / peak).max(1e-6).log10() / RANGE_DB;
-        let grey = (level.clamp(0.0, 1.0) * 255.0) as u8;
+    let levels = picture.levels(columns, rows);
+    let cells = levels.into_iter().enumerate().map(|(at, grey)| {
         let (row, column) = ((at / columns) as f64, (at % columns) as f64);
         let (high, wide) = (depth / rows as f64, channels as f64 / columns as f64);
         let corners = [(column * wide, row * high), ((column + 1.0) * wide, (row + 1.0) * high)];

@@ -1,0 +1,104 @@
+//! The refreshes at which images are due.
+
+/// Schedule of images at a constant rate. It begins with the refresh at which the first image was shown, and shifts by each
+/// delay, so that no image is dropped.
+pub struct Schedule {
+    /// Refreshes of an image.
+    per_image: f64,
+    /// Images that were scheduled.
+    count: u64,
+    /// Refresh of the first image, once it is known.
+    first: Option<u64>,
+    /// Sum of the delays.
+    delay: u64,
+}
+
+/// The refresh at which an image is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Number of the refresh; 0 is as soon as possible.
+    pub refresh: u64,
+    /// Sum of the delays that it includes.
+    delay: u64,
+}
+
+impl Schedule {
+    /// Creates the schedule of a display and of a rate of images, both in hertz. Rates that differ by less than 1 % from a
+    /// fraction of the refresh rate are that fraction: 60 images on a display of 59.94 Hz. One image at each refresh is the
+    /// most.
+    pub fn new(refresh_hz: f64, rate: Option<f64>) -> Self {
+        let ratio = rate.map_or(1.0, |rate| refresh_hz / rate).max(1.0);
+        let whole = ratio.round();
+        let per_image = if (ratio - whole).abs() < 0.01 * whole { whole } else { ratio };
+        Self { per_image, count: 0, first: None, delay: 0 }
+    }
+
+    /// Returns when the next image is due. `None` until the first one was shown.
+    pub fn next(&mut self) -> Option<Due> {
+        let refresh = match (self.first, self.count) {
+            (None, 0) => 0,
+            (None, _) => return None,
+            (Some(first), count) => first + self.delay + (count as f64 * self.per_image) as u64,
+        };
+        self.count += 1;
+        Some(Due { refresh, delay: self.delay })
+    }
+
+    /// Notes the refresh at which an image was shown.
+    pub fn shown(&mut self, due: Due, refresh: u64) {
+        match self.first {
+            None => self.first = Some(refresh),
+            // Images that were scheduled before the delay are shown late for the same reason.
+            Some(_) => self.delay += refresh.saturating_sub(due.refresh + (self.delay - due.delay)),
+        }
+    }
+
+    /// Returns the images in a second.
+    pub fn rate(&self, refresh_hz: f64) -> f64 {
+        refresh_hz / self.per_image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refresh(schedule: &mut Schedule) -> u64 {
+        schedule.next().unwrap().refresh
+    }
+
+    #[test]
+    fn images_are_due_at_equal_distances_from_the_first() {
+        for (rate, expected) in [(None, [101, 102, 103]), (Some(30.0), [102, 104, 106]), (Some(25.0), [102, 104, 107])]
+        {
+            let mut schedule = Schedule::new(60.0, rate);
+            let due = schedule.next().unwrap();
+            assert_eq!((due.refresh, schedule.next()), (0, None), "before the first is shown");
+            schedule.shown(due, 100);
+            assert_eq!([(); 3].map(|()| refresh(&mut schedule)), expected);
+        }
+    }
+
+    #[test]
+    fn delay_is_added_once_for_images_in_flight() {
+        let mut schedule = Schedule::new(60.0, None);
+        let first = schedule.next().unwrap();
+        schedule.shown(first, 100);
+        let [a, b] = [(); 2].map(|()| schedule.next().unwrap());
+        assert_eq!((a.refresh, b.refresh), (101, 102));
+        schedule.shown(a, 104);
+        schedule.shown(b, 105);
+        assert_eq!(refresh(&mut schedule), 106);
+        let early = schedule.next().unwrap();
+        schedule.shown(early, 107);
+        assert_eq!(refresh(&mut schedule), 108);
+    }
+
+    #[test]
+    fn rate_is_a_fraction_of_the_refresh_or_at_most_it() {
+        for (hz, rate, found) in [(59.94, 60.0, 59.94), (59.94, 30.0, 29.97), (60.0, 75.0, 60.0), (60.0, 24.0, 24.0)] {
+            let schedule = Schedule::new(hz, Some(rate));
+            assert!((schedule.rate(hz) - found).abs() < 1e-9, "{hz} {rate}");
+        }
+    }
+}
