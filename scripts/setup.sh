@@ -22,11 +22,12 @@ add_group() {
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount libibverbs-dev)
-            apt+=(xvfb) # an X server without a screen
+            apt+=(xvfb x11-apps) # an X server without a screen, and screenshots of it
             pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 typos==1.52.0 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
             pip+=("moto[server]==5.2.5" boto3==1.44.5)
+            pip+=(pillow==13.0.0)
             # Compiler of CUDA kernels (NVIDIA's licence), with which tests compile those for GPUs. Nothing is built with it.
             pip+=(nvidia-cuda-nvrtc-cu12==12.9.86)
             # Rust tools as wheels (https://github.com/astral-sh/astral-dev-toolchain): nothing to compile.

@@ -20,7 +20,7 @@ use x11rb::wrapper::ConnectionExt as _;
 /// Bits of a pixel that are colours.
 const DEPTH: u8 = 24;
 /// Refreshes over which the refresh rate is measured.
-const MEASURED: u64 = 16;
+const MEASURED: usize = 30;
 /// Time in which they must pass.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -160,41 +160,50 @@ fn measure_refresh(
     window: u32,
     early: &mut Vec<XEvent>,
 ) -> Result<Option<u32>, DisplayError> {
-    let Some((first, start)) = refresh(connection, window, 0, early)? else { return Ok(None) };
-    let Some((last, end)) = refresh(connection, window, first + MEASURED, early)? else { return Ok(None) };
-    let (count, micros) = (last.saturating_sub(first), end.saturating_sub(start));
-    let mhz = (count * 1_000_000_000).checked_div(micros).filter(|mhz| *mhz > 0);
-    Ok(mhz.and_then(|mhz| mhz.try_into().ok()))
-}
-
-/// Waits for a refresh. Returns its number and its time in microseconds, or `None` after a time-out.
-fn refresh(
-    connection: &RustConnection,
-    window: u32,
-    number: u64,
-    early: &mut Vec<XEvent>,
-) -> Result<Option<(u64, u64)>, DisplayError> {
-    present::notify_msc(connection, window, 0, number, 0, 0).map_err(gone)?;
-    connection.flush().map_err(gone)?;
+    let mut seen = Vec::new();
+    request_refresh(connection, window, 0)?;
     let end = Instant::now() + MEASURE_TIMEOUT;
-    loop {
+    while seen.len() <= MEASURED && Instant::now() < end {
         while let Some(event) = connection.poll_for_event().map_err(gone)? {
             match event {
                 XEvent::PresentCompleteNotify(done) if done.kind == CompleteKind::NOTIFY_MSC => {
-                    return Ok(Some((done.msc, done.ust)));
+                    if seen.is_empty() {
+                        for next in 1..=MEASURED as u64 {
+                            request_refresh(connection, window, done.msc + next)?;
+                        }
+                    }
+                    seen.push((done.msc, done.ust));
                 }
                 other => early.push(other),
             }
         }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        let timeout = Timespec::try_from(left).ok();
+        let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
         let mut fds = [PollFd::from_borrowed_fd(connection.stream().as_fd(), PollFlags::IN)];
         // A signal ends the wait early, and the loop continues it.
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        if seen.len() <= MEASURED {
+            let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        }
     }
+    Ok(refresh_rate(&seen))
+}
+
+fn request_refresh(connection: &RustConnection, window: u32, number: u64) -> Result<(), DisplayError> {
+    present::notify_msc(connection, window, 0, number, 0, 0).map_err(gone)?;
+    connection.flush().map_err(gone)
+}
+
+/// Returns the refresh rate in mHz from numbers and times (in microseconds) of refreshes. The times are those at which the
+/// server noticed them, so the median over half of them is taken.
+fn refresh_rate(seen: &[(u64, u64)]) -> Option<u32> {
+    let half = seen.len() / 2;
+    let rate = |(first, last): (&(u64, u64), &(u64, u64))| {
+        let (count, micros) = (last.0.checked_sub(first.0)?, last.1.checked_sub(first.1)?);
+        (count * 1_000_000_000).checked_div(micros)
+    };
+    let mut rates: Vec<_> = seen.iter().zip(seen.get(half..)?).filter(|_| half > 0).filter_map(rate).collect();
+    rates.sort_unstable();
+    let median = *rates.get(rates.len() / 2)?;
+    u32::try_from(median).ok().filter(|mhz| *mhz > 0)
 }
 
 /// Returns the error of a connection that has ended.
@@ -220,4 +229,23 @@ fn reply_words(error: &ReplyOrIdError) -> String {
 pub(super) fn words(error: &x11rb::x11_utils::X11Error) -> String {
     let request = error.request_name.unwrap_or("an unknown request");
     format!("{:?} of {request}", error.error_kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refresh_rate_is_that_of_most_refreshes() {
+        let mut seen: Vec<_> = (0..31).map(|number| (1000 + number, 5_000_000 + number * 16_667)).collect();
+        assert_eq!(refresh_rate(&seen), Some(59_998));
+        // The server was late twice.
+        seen[3].1 += 9_000;
+        seen[20].1 += 14_000;
+        assert_eq!(refresh_rate(&seen), Some(59_998));
+        for too_few in [&seen[..0], &seen[..1]] {
+            assert_eq!(refresh_rate(too_few), None);
+        }
+        assert_eq!(refresh_rate(&[(7, 9), (7, 9), (6, 8)]), None, "no time passes");
+    }
 }
