@@ -223,3 +223,9 @@ def test_memory_that_no_device_can_register_is_refused(guest):
     done = guest.run(f"shotline target --region a=4K,memory=emulated --transport {device(guest)} --listen {GUEST}:0")
     assert done.code == 1 and "shotline: region a: an RDMA device cannot register" in done.output, done.output
     assert "--transport soft" in done.output, done.output
+
+
+def test_images_are_read_over_an_rdma_device_into_frame_buffers(guest):
+    words = f"--transport {device(guest)} --display none --mode 160x120@60 --count 5 --frames 12"
+    report = parse_report(guest.run(f"shotline images --json {words}"))
+    assert (report["shown"], report["verified"], report["images_read"]) == (12, 12, 12), report

@@ -269,6 +269,30 @@ def test_last_whole_image_stays_when_the_target_is_killed(transport):
     assert report["lost"] and report["target_cpu_s"] is None and report["shown"] > 0
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_run_without_a_display_ends_when_the_target_is_killed(transport):
+    words = ["images", "--json", "--display", "none", "--mode", "320x240@60", "--count", 8, "--frames", 100_000]
+    with Process(*words, "--transport", transport) as process:
+        os.kill(child(process), signal.SIGKILL)
+        ended = process.end()
+    assert ended.code == 1 and "the target" in ended.stderr, ended.stderr
+
+
+def test_target_that_does_not_answer_is_reported_until_it_does():
+    with XServer() as server:
+        words = ["images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 8]
+        with Process(*words, "--transport", "spacefibre:shm") as process:
+            server.wait_for_picture(lambda screen: screen.any(), "the first frame")
+            os.kill(child(process), signal.SIGSTOP)
+            line = process.popen.stderr.readline()
+            assert "the target has not answered for" in line, line
+            last = server.screenshot()
+            os.kill(child(process), signal.SIGCONT)
+            server.wait_for_picture(lambda screen: (screen != last).any(), "another frame")
+            report = process.interrupt().succeeded()
+    assert report["target_stalls"] == 1, report
+
+
 # --- displays ------------------------------------------------------------------------------------------
 
 
@@ -292,7 +316,7 @@ def test_display_without_shared_memory_is_refused():
         assert "takes no shared memory" in error and "--display none" in error, error
 
 
-def test_display_that_stops_its_refresh_is_reported_and_continues():
+def test_display_that_stops_its_refresh_continues_later():
     with XServer() as server:
         words = ["images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 4]
         with Process(*words) as process:

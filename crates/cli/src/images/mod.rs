@@ -9,6 +9,7 @@ mod report;
 mod schedule;
 mod slots;
 mod source;
+mod watch;
 
 pub use args::Args;
 

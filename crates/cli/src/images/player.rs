@@ -4,6 +4,7 @@ use super::bar::StatisticsBar;
 use super::memory::ImageMemory;
 use super::schedule::Schedule;
 use super::slots::{Settled, Slot, Slots};
+use super::watch::Watch;
 use crate::Result;
 use crate::output::{CpuTime, warn};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two looks at the display while images are read.
 const DISPLAY_LOOK: Duration = Duration::from_millis(1);
-/// Time without a refresh that is reported.
-const STALL: Duration = Duration::from_secs(2);
 
 /// The images in the target's memory.
 pub struct Images {
@@ -78,6 +77,8 @@ pub struct Played {
     pub resizes: u64,
     /// Times that the display did not refresh for some seconds.
     pub stalls: u64,
+    /// Times that the target did not answer for some seconds.
+    pub target_stalls: u64,
     /// Why no more images could be read.
     pub lost: Option<String>,
     /// Time of the run.
@@ -103,9 +104,8 @@ pub struct Player<'a, P> {
     closed: bool,
     begun: Instant,
     last_look: Instant,
-    /// Last time at which the display did something.
-    last_sign: Instant,
-    is_stalled: bool,
+    display_watch: Watch,
+    target_watch: Watch,
 }
 
 impl<'a, P: Endpoint> Player<'a, P> {
@@ -143,8 +143,8 @@ impl<'a, P: Endpoint> Player<'a, P> {
             closed: false,
             begun: now,
             last_look: now,
-            last_sign: now,
-            is_stalled: false,
+            display_watch: Watch::new(),
+            target_watch: Watch::new(),
         })
     }
 
@@ -161,6 +161,8 @@ impl<'a, P: Endpoint> Player<'a, P> {
             }
         };
         self.played.elapsed = self.begun.elapsed();
+        self.played.stalls = self.display_watch.silences;
+        self.played.target_stalls = self.target_watch.silences;
         Ok((self.played, end))
     }
 
@@ -169,9 +171,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
         if self.pace.stop.load(Relaxed) {
             return Ok(Some(End::Interrupted));
         }
-        let frames = &self.played.frames;
-        let is_complete = self.pace.frames.is_some_and(|limit| frames.shown + frames.skipped >= limit);
-        if is_complete || self.pace.seconds.is_some_and(|seconds| self.begun.elapsed() >= seconds) {
+        if self.is_complete() || self.pace.seconds.is_some_and(|seconds| self.begun.elapsed() >= seconds) {
             return Ok(Some(End::Done));
         }
         let mut any = false;
@@ -194,6 +194,14 @@ impl<'a, P: Endpoint> Player<'a, P> {
         Ok(None)
     }
 
+    /// Returns `true` if all frames were shown, or those that a lost target has left.
+    fn is_complete(&self) -> bool {
+        let frames = &self.played.frames;
+        let settled = frames.shown + frames.skipped;
+        let left = self.played.lost.as_ref().map(|_| self.played.images_read);
+        self.pace.frames.is_some_and(|limit| settled >= left.unwrap_or(limit).min(limit))
+    }
+
     /// The target is lost: the last whole image stays.
     fn lose(&mut self, why: &str) {
         warn(format_args!("{why}: the last whole image stays until the end"));
@@ -211,6 +219,9 @@ impl<'a, P: Endpoint> Player<'a, P> {
             let skipped = u64::from(self.images.skipped_rows) * buffer.stride as u64;
             let to = (&self.registrations[slot], buffer.offset as u64 + skipped);
             self.memory.read(image * self.images.bytes + skipped, to, self.images.bytes - skipped, slot as u64)?;
+            if self.reading_since.is_empty() {
+                self.target_watch.sign();
+            }
             self.slots.set(slot, Slot::Reading(self.started));
             self.reading_since.push_back(Instant::now());
             self.started += 1;
@@ -227,6 +238,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
     fn take_over(&mut self, slot: usize) {
         let Slot::Reading(image) = self.slots.get(slot) else { return };
         self.slots.set(slot, Slot::Ready(image));
+        self.target_watch.sign();
         let now = Instant::now();
         // The queue pair executes one read after the other.
         let took = self.reading_since.pop_front().map_or(Duration::ZERO, |since| now - since);
@@ -273,7 +285,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
             }
         }
         if !events.is_empty() {
-            (self.last_sign, self.is_stalled) = (self.last_look, false);
+            self.display_watch.sign();
         }
         Ok(!events.is_empty())
     }
@@ -295,7 +307,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
 
     /// Sleeps until an image or an event may have arrived.
     fn sleep(&mut self) -> Result {
-        self.check_stall();
+        self.check_silence();
         let is_reading = self.played.lost.is_none();
         if is_reading {
             match self.prepare_sleep() {
@@ -332,17 +344,23 @@ impl<'a, P: Endpoint> Player<'a, P> {
         Ok(!any)
     }
 
-    fn check_stall(&mut self) {
+    /// Reports a display that does not refresh, and a target that does not answer.
+    fn check_silence(&mut self) {
         let waits = |slot: &Slot| matches!(slot, Slot::Presented { settled: false, .. });
-        let interval = Duration::from_secs_f64(1.0 / self.schedule.rate(self.display.mode().refresh_hz()));
-        let is_over = self.last_sign.elapsed() > STALL + interval * 2;
-        if !self.is_stalled && is_over && self.slots.count(waits) > 0 {
-            self.is_stalled = true;
-            self.played.stalls += 1;
+        let usual = Duration::from_secs_f64(2.0 / self.schedule.rate(self.display.mode().refresh_hz()));
+        if self.slots.count(waits) > 0
+            && let Some(silence) = self.display_watch.silence(usual)
+        {
+            let seconds = silence.as_secs();
             warn(format_args!(
-                "the display has not refreshed for {} s (is the window hidden, or the screen off?): waiting for it",
-                self.last_sign.elapsed().as_secs()
+                "the display has not refreshed for {seconds} s (is the window hidden, or the screen off?): waiting for it"
             ));
+        }
+        if self.played.lost.is_none()
+            && !self.reading_since.is_empty()
+            && let Some(silence) = self.target_watch.silence(Duration::ZERO)
+        {
+            warn(format_args!("the target has not answered for {} s: waiting for it", silence.as_secs()));
         }
     }
 }

@@ -50,6 +50,8 @@ pub struct ImagesReport {
     pub resizes: u64,
     /// Times that the display did not refresh for seconds.
     pub stalls: u64,
+    /// Times that the target did not answer for seconds.
+    pub target_stalls: u64,
     /// Time of the run.
     pub seconds: f64,
     /// Processor time of this process while images were shown.
@@ -129,6 +131,7 @@ impl ImagesReport {
             mismatched: is_checked.then_some(played.mismatched),
             resizes: played.resizes,
             stalls: played.stalls,
+            target_stalls: played.target_stalls,
             seconds,
             cpu_s: processor.own,
             target_cpu_s: processor.target,
@@ -167,6 +170,7 @@ impl Rows for ImagesReport {
             ("images of other sizes", self.other_sizes),
             ("changes of the window's size", self.resizes),
             ("times without a refresh", self.stalls),
+            ("times without an answer", self.target_stalls),
         ];
         rows.extend(notes.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name, count.to_string())));
         rows.push(("end", self.lost.clone().unwrap_or_else(|| self.end.clone())));

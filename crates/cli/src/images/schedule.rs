@@ -1,5 +1,9 @@
 //! The refreshes at which images are due.
 
+/// Refreshes for which the first image is shown longer than the others: it is known that it was shown only when the next
+/// refresh is near.
+const MARGIN: u64 = 1;
+
 /// Schedule of images at a constant rate. It begins with the refresh at which the first image was shown, and shifts by each
 /// delay, so that no image is dropped.
 pub struct Schedule {
@@ -7,7 +11,7 @@ pub struct Schedule {
     per_image: f64,
     /// Images that were scheduled.
     count: u64,
-    /// Refresh of the first image, once it is known.
+    /// Refresh of the first image with the margin, once it is known.
     first: Option<u64>,
     /// Sum of the delays.
     delay: u64,
@@ -47,7 +51,7 @@ impl Schedule {
     /// Notes the refresh at which an image was shown.
     pub fn shown(&mut self, due: Due, refresh: u64) {
         match self.first {
-            None => self.first = Some(refresh),
+            None => self.first = Some(refresh + MARGIN),
             // Images that were scheduled before the delay are shown late for the same reason.
             Some(_) => self.delay += refresh.saturating_sub(due.refresh + (self.delay - due.delay)),
         }
@@ -69,7 +73,7 @@ mod tests {
 
     #[test]
     fn images_are_due_at_equal_distances_from_the_first() {
-        for (rate, expected) in [(None, [101, 102, 103]), (Some(30.0), [102, 104, 106]), (Some(25.0), [102, 104, 107])]
+        for (rate, expected) in [(None, [102, 103, 104]), (Some(30.0), [103, 105, 107]), (Some(25.0), [103, 105, 108])]
         {
             let mut schedule = Schedule::new(60.0, rate);
             let due = schedule.next().unwrap();
@@ -85,13 +89,13 @@ mod tests {
         let first = schedule.next().unwrap();
         schedule.shown(first, 100);
         let [a, b] = [(); 2].map(|()| schedule.next().unwrap());
-        assert_eq!((a.refresh, b.refresh), (101, 102));
-        schedule.shown(a, 104);
-        schedule.shown(b, 105);
-        assert_eq!(refresh(&mut schedule), 106);
-        let early = schedule.next().unwrap();
-        schedule.shown(early, 107);
-        assert_eq!(refresh(&mut schedule), 108);
+        assert_eq!((a.refresh, b.refresh), (102, 103));
+        schedule.shown(a, 105);
+        schedule.shown(b, 106);
+        assert_eq!(refresh(&mut schedule), 107);
+        let in_time = schedule.next().unwrap();
+        schedule.shown(in_time, 108);
+        assert_eq!(refresh(&mut schedule), 109);
     }
 
     #[test]
