@@ -28,6 +28,7 @@ MODULES += ["ext4"]
 MODULES += ["crc32_pclmul", "crc32c-intel", "crc32_generic", "crc32c_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"]
 MODULES += ["veth"]
 MODULES += ["uio_pci_generic"]  # for DPDK
+ON_DEMAND = {"display": ["virtio-gpu", "bochs"]}  # groups that only some guests load
 
 PROGRAMS = ["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"]
 PROGRAMS += [f"ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("bw", "lat")]
@@ -137,17 +138,20 @@ def unpacked(kernel):
 
 
 def put_modules(tree, version, target):
-    """Copies the modules with their dependencies, and writes the order in which to load them."""
+    """Copies the modules with their dependencies, and writes the order in which to load them, one file a group."""
     target.mkdir()
     output("/sbin/depmod", "-b", tree, version)
-    order = []
-    for name in MODULES:
-        for line in output("/sbin/modprobe", "-d", tree, "-S", version, "--show-depends", name).splitlines():
-            word, path = line.split()[:2]
-            if word == "insmod" and path not in order:
-                order.append(path)
-                shutil.copy(path, target)
-    (target / "order").write_text("".join(f"{Path(path).name}\n" for path in order))
+    always = []
+    for group, names in {"order": MODULES, **ON_DEMAND}.items():
+        order = []
+        for name in names:
+            for line in output("/sbin/modprobe", "-d", tree, "-S", version, "--show-depends", name).splitlines():
+                word, path = line.split()[:2]
+                if word == "insmod" and path not in [*always, *order]:
+                    order.append(path)
+                    shutil.copy(path, target)
+        (target / group).write_text("".join(f"{Path(path).name}\n" for path in order))
+        always = always or order
 
 
 def put_programs(root):

@@ -11,14 +11,16 @@ mount -t tmpfs tmp /tmp
 chmod go-w / /tmp # DPDK loads no driver from below a folder that others may write to
 mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
-while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done </modules/order
+setting() { sed -n "s/.*shotline\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
+for group in order $(setting modules | tr , ' '); do
+    while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done <"/modules/$group"
+done
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || echo "cannot mount /share"
 cp -r /share/bin /share/lib /tmp & # because /share is slow, and each start of a program reads it
 copied=$!
 ulimit -l unlimited
 
 ip() { /usr/bin/ip "$@"; } # iproute2's; the shell would prefer BusyBox's applet
-setting() { sed -n "s/.*shotline\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ip link set lo up
 ip link set eth0 mtu "$(setting mtu)" up
 for address in $(setting addresses | tr , ' '); do ip address add "$address" dev eth0 nodad 2>/dev/null; done

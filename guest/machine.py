@@ -11,6 +11,7 @@ support only special guests (pagetable virtual machines, kvm_pvm), and then QEMU
 cannot set MSR 0x10a), and with `-cpu qemu64` Debian's kernel never starts.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -34,6 +35,8 @@ DRIVER = HERE.parent / "target" / "dpdk" / "librte_net_shotline.so"
 WINDOW = 4 << 20  # bytes of the window of a simulated packet card (dpdk/window.h)
 BAR_SLOT = 16  # PCI device number of the file `bar`, after those that QEMU assigns
 BAR = f"0000:00:{BAR_SLOT:02x}.0/2"
+SCREEN, SIMPLE = "screen", "simple"  # names of the devices of `Screens`
+SCREEN_DEVICE, SIMPLE_DEVICE = "/dev/dri/card0", "/dev/dri/card1"  # in the order in which image.py loads their modules
 QUEUE = 10_000  # packets queued on the cable for the guest: more than any program has in flight
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
@@ -167,15 +170,52 @@ class Card:
         ]
 
 
+@dataclass
+class Screens:
+    """Display devices of the guest, each with a screen: SCREEN, a virtio-gpu, and SIMPLE, a bochs-display.
+
+    The size is that of the virtio-gpu's first mode. Nothing on this machine shows the screens: `Guest.screenshot` returns
+    what they show. The drivers do not count refreshes. Frame buffers of virtio-gpu can be exported (dma-buf), those of
+    bochs in the guest's kernel cannot.
+    """
+
+    width: int = 1024
+    height: int = 768
+
+    def words(self, socket):
+        """Returns the arguments of QEMU's command line, with a socket for its monitor."""
+        return [
+            *("-device", f"virtio-gpu-pci,id={SCREEN},xres={self.width},yres={self.height}"),
+            *("-device", f"bochs-display,id={SIMPLE}"),
+            *("-qmp", f"unix:{socket},server=on,wait=off"),
+        ]
+
+
+def monitor(socket_file, name, **arguments):
+    """Executes a command of QEMU's monitor and returns its result."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(GRACE)
+        connection.connect(str(socket_file))
+        with connection.makefile("rw") as lines:
+            lines.readline()  # the greeting
+            for request in ({"execute": "qmp_capabilities"}, {"execute": name, "arguments": arguments}):
+                print(json.dumps(request), file=lines, flush=True)
+                while "event" in (answer := json.loads(lines.readline())):
+                    pass
+                if "error" in answer:
+                    raise GuestError(f"QEMU refuses {name}: {answer['error']['desc']}")
+            return answer["return"]
+
+
 class Guest:
     """A running guest, which with `wait=False` may still be booting until `booted` returns.
 
     The end of the `with` block kills it and removes `share`, the folder of its /share. `limit` is the default time
     limit of a command in seconds. `bar` is a file that is the memory of a PCI device without a driver, behind the BAR
-    named `BAR`.
+    named `BAR`. `screens` adds display devices.
     """
 
-    def __init__(self, programs=(), memory=1024, drives=(), card=None, bar=None, limit=LIMIT, wait=True):
+    def __init__(self, programs=(), memory=1024, drives=(), card=None, bar=None, screens=None, limit=LIMIT, wait=True):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
             raise Missing(f"{', '.join(missing)}: {INSTALL}")
         kernel, initrd = image()
@@ -189,7 +229,7 @@ class Guest:
         self.jobs, self.ended, self.unread, self.limit = 0, set(), b"", limit
         self.process = self.port = None
         try:
-            self.start(kernel, initrd, memory, drives, card, bar)
+            self.start(kernel, initrd, memory, drives, card, bar, screens)
             if wait:
                 self.booted()
         except BaseException:
@@ -217,7 +257,7 @@ class Guest:
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
 
-    def start(self, kernel, initrd, memory, drives, card, bar):
+    def start(self, kernel, initrd, memory, drives, card, bar, screens):
         addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_2, GUEST_3)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
         # The guest calibrates its TSC at boot, which fails on a busy host: its clock then ran some thirty times too
@@ -228,6 +268,7 @@ class Guest:
         words += ["no_timer_check", "nohz=off", "highres=off"]
         words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
         words += [f"shotline.peers={HOST},{HOST6}", f"shotline.peer-mac={HOST_MAC}"]
+        words += ["shotline.modules=display"] if screens else []
         qemu = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
         qemu += ["-m", str(memory), "-nodefaults", "-nographic", "-no-reboot"]
         qemu += ["-serial", f"file:{self.path}/console", "-kernel", kernel, "-initrd", initrd]
@@ -245,6 +286,8 @@ class Guest:
             qemu += card.words(memory)
         if bar:
             qemu += ivshmem("bar", bar, BAR_SLOT)
+        if screens:
+            qemu += screens.words(self.path / "monitor")
         cable = [
             "ip link set lo up",
             "ip tuntap add cable mode tap",
@@ -342,6 +385,14 @@ class Guest:
         if all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks):
             return {task.name: (task / "schedstat").read_text() for task in tasks}
         return None
+
+    def screenshot(self, screen=SCREEN):
+        """Returns what a screen shows: width, height, and the bytes of its pixels (red, green, blue) row by row."""
+        file = self.path / "screenshot.ppm"
+        monitor(self.path / "monitor", "screendump", filename=str(file), device=screen)
+        magic, size, depth, pixels = file.read_bytes().split(b"\n", 3)
+        assert (magic, depth) == (b"P6", b"255"), (magic, depth)
+        return *map(int, size.split()), pixels
 
     def gid(self, address=GUEST):
         """Returns the index of an address in the GID table of rxe0."""

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from image import Missing
-from machine import BAR, GUEST, HOST, LIMIT, Card, Guest, GuestError
+from machine import BAR, GUEST, HOST, LIMIT, SCREEN_DEVICE, SIMPLE_DEVICE, Card, Guest, GuestError, Screens
 
 EXAMPLES = f"""\
 The guest has Soft-RoCE (rxe0 at {GUEST}), the programs of rdma-core and perftest, an address {HOST} to reach this
@@ -54,6 +54,11 @@ def main():
         type=Path,
         help=f"add a PCI device with this file as its memory, behind the BAR {BAR}",
     )
+    parser.add_argument(
+        "--screens",
+        action="store_true",
+        help=f"add display devices with a screen each: {SCREEN_DEVICE} (virtio-gpu) and {SIMPLE_DEVICE} (bochs)",
+    )
     parser.add_argument("--limit", type=int, default=LIMIT, help="time limit of the command in seconds (%(default)s)")
     parser.add_argument("--memory", type=int, default=1024, help="memory of the guest in MiB (%(default)s)")
     arguments = parser.parse_args()
@@ -63,7 +68,9 @@ def main():
         parser.error("expected a command or --script")
     try:
         card = Card(arguments.card) if arguments.card else None
-        with Guest(arguments.put, memory=arguments.memory, card=card, bar=arguments.bar) as guest:
+        screens = Screens() if arguments.screens else None
+        options = {"memory": arguments.memory, "card": card, "bar": arguments.bar, "screens": screens}
+        with Guest(arguments.put, **options) as guest:
             host = subprocess.Popen(guest.on_host("sh", "-c", f"exec {arguments.host}")) if arguments.host else None
             try:
                 return guest.run(command, arguments.limit, print_output).code

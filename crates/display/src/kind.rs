@@ -3,7 +3,7 @@
 //! A display has a file or folder next to this one with its [`Display`], and a variant here. Every `match` over
 //! [`DisplayKind`] is exhaustive, so the compiler reports each place that a new display affects.
 
-use crate::{Display, DisplayError, Request, none, x11};
+use crate::{Display, DisplayError, Request, kms, none, x11};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,20 +13,23 @@ use std::str::FromStr;
 pub enum DisplayKind {
     /// A window of an X server; the name is that of `DISPLAY`.
     X11(Option<String>),
+    /// A screen without a display server; the path is that of its device.
+    Kms(Option<PathBuf>),
     /// No display: frames are checked, or saved in a folder as PNG files.
     None(Option<PathBuf>),
 }
 
 impl DisplayKind {
     /// Returns all kinds, without parameters.
-    pub fn all() -> [Self; 2] {
-        [Self::X11(None), Self::None(None)]
+    pub fn all() -> [Self; 3] {
+        [Self::X11(None), Self::Kms(None), Self::None(None)]
     }
 
     /// Returns the name of the kind, without parameters.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::X11(_) => "x11",
+            Self::Kms(_) => "kms",
             Self::None(_) => "none",
         }
     }
@@ -35,6 +38,7 @@ impl DisplayKind {
     const fn form(&self) -> &'static str {
         match self {
             Self::X11(_) => "x11[=NAME]",
+            Self::Kms(_) => "kms[=DEVICE]",
             Self::None(_) => "none[=FOLDER]",
         }
     }
@@ -46,6 +50,11 @@ impl DisplayKind {
                 "a window of an X server (X11)",
                 "shared memory (MIT-SHM), of which the server copies or shows a pixmap",
                 "the Present extension",
+            ],
+            Self::Kms(_) => [
+                "a screen without a display server (KMS)",
+                "memory that the driver exports (dma-buf), which the screen shows",
+                "page flips",
             ],
             Self::None(_) => {
                 ["nothing, or PNG files in a folder", "shared memory, which is checked (CRC-32)", "a timer"]
@@ -73,6 +82,7 @@ impl DisplayKind {
     pub fn open(&self, request: &Request) -> Result<Box<dyn Display>, DisplayError> {
         Ok(match self {
             Self::X11(name) => Box::new(x11::Window::open(name.as_deref(), request)?),
+            Self::Kms(device) => Box::new(kms::Screen::open(device.as_deref(), request)?),
             Self::None(folder) => Box::new(none::NoDisplay::open(folder.as_deref(), request)?),
         })
     }
@@ -84,7 +94,7 @@ impl DisplayKind {
     pub const HEADER: [&str; 4] = ["display", "shows frames on", "frame buffers", "refresh"];
 
     /// Returns one row for each kind.
-    pub fn rows() -> [[String; 4]; 2] {
+    pub fn rows() -> [[String; 4]; 3] {
         Self::all().map(|kind| {
             let [shows, buffers, refresh] = kind.meaning();
             [kind.form(), shows, buffers, refresh].map(str::to_owned)
@@ -97,8 +107,8 @@ impl fmt::Display for DisplayKind {
         f.write_str(self.name())?;
         match self {
             Self::X11(Some(name)) => write!(f, "={name}"),
-            Self::None(Some(folder)) => write!(f, "={}", folder.display()),
-            Self::X11(None) | Self::None(None) => Ok(()),
+            Self::Kms(Some(path)) | Self::None(Some(path)) => write!(f, "={}", path.display()),
+            Self::X11(None) | Self::Kms(None) | Self::None(None) => Ok(()),
         }
     }
 }
@@ -113,6 +123,7 @@ impl FromStr for DisplayKind {
             (kind, None) => Ok(kind),
             (kind, Some("")) => Err(format!("expected {}, found {text}", kind.form())),
             (Self::X11(_), Some(name)) => Ok(Self::X11(Some(name.to_owned()))),
+            (Self::Kms(_), Some(device)) => Ok(Self::Kms(Some(device.into()))),
             (Self::None(_), Some(folder)) => Ok(Self::None(Some(folder.into()))),
         }
     }
@@ -124,7 +135,11 @@ mod tests {
 
     #[test]
     fn display_kind_parse_inverts_display() {
-        let examples = [DisplayKind::X11(Some(":99".into())), DisplayKind::None(Some("/tmp/a=b".into()))];
+        let examples = [
+            DisplayKind::X11(Some(":99".into())),
+            DisplayKind::Kms(Some("/dev/dri/card1".into())),
+            DisplayKind::None(Some("/tmp/a=b".into())),
+        ];
         for kind in DisplayKind::all().into_iter().chain(examples) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
@@ -135,7 +150,7 @@ mod tests {
         for (kind, row) in DisplayKind::all().iter().zip(DisplayKind::rows()) {
             assert!(row[0].starts_with(kind.name()) && DisplayKind::forms().contains(&row[0]), "{row:?}");
         }
-        for text in ["", "X11", "screen", "x11=", "none=", "=x"] {
+        for text in ["", "X11", "screen", "x11=", "kms=", "none=", "=x"] {
             let error = text.parse::<DisplayKind>().unwrap_err();
             assert!(error.starts_with("expected ") && error.ends_with(&format!("found {text}")), "{error}");
         }

@@ -15,6 +15,7 @@ mod counters;
 mod display;
 mod error;
 mod kind;
+mod kms;
 mod mode;
 mod none;
 mod x11;
