@@ -18,6 +18,7 @@ examples:
   guest/run.py ibv_devinfo
   guest/run.py --script test.sh --share results
   guest/run.py --put ./my-test -- my-test --device rxe0
+  guest/run.py --screens --put target/debug/examples/show -- show kms 1024x768@60 60
   guest/run.py --card /tmp/card -- card-testpmd --auto-start --stats-period=1
   guest/run.py --host 'target/debug/shotline interop perftest write --bind {HOST}' -- ib_write_bw -d rxe0 -x 1 -F {HOST}
 """

@@ -224,6 +224,8 @@ def test_an_unplugged_screen_ends_with_the_reason(machine, plug):
     with Show(machine, 1) as show:
         message = show.fails()
     assert "expected a screen at one of its connectors (Virtual-1), found none" in message, message
+    other = machine.run(f"show kms {MODE} 1").output
+    assert f"kms={SIMPLE_DEVICE} takes no shared memory" in other, "without a device, the next one is chosen"
 
 
 def test_a_removed_device_ends_with_the_reason(machine):

@@ -23,8 +23,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Tries to submit a page flip that the driver refuses, and the time between them.
-const TRIES: u32 = 20;
-const RETRY: Duration = Duration::from_millis(100);
+const TRIES: u32 = 100;
+const RETRY: Duration = Duration::from_millis(20);
+/// Number of tries after each of which the mode is set again. The first ones may just be too early.
+const SET_AGAIN: u32 = 10;
 /// Time after which a page flip that is not complete never will be.
 const FLIP_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two looks at the connector, and how many of them must see no screen.
@@ -43,9 +45,16 @@ pub struct Screen {
     /// Buffer whose page flip was submitted, and when.
     flipping: Option<(usize, Duration)>,
     visible: Option<usize>,
-    /// Failed tries of the first waiting buffer, and when the next one is.
-    refused: Option<(u32, Duration)>,
+    refusal: Option<Refusal>,
     connection: Connection,
+}
+
+/// Failed tries to submit the page flip of the first waiting buffer.
+struct Refusal {
+    tries: u32,
+    next: Duration,
+    /// Whether another program is the master of the device.
+    is_foreign: bool,
 }
 
 /// Whether there still is a screen at the connector.
@@ -82,7 +91,7 @@ impl Screen {
             waiting: VecDeque::new(),
             flipping: None,
             visible: None,
-            refused: None,
+            refusal: None,
         })
     }
 
@@ -124,17 +133,15 @@ impl Screen {
 
     /// Submits the page flip of the first waiting buffer if its refresh is the next one.
     fn advance(&mut self, now: Duration) -> Result<(), DisplayError> {
-        if let Some((_, since)) = self.flipping {
-            let is_lost = now.saturating_sub(since) > FLIP_LIMIT;
-            let lost = || DisplayError::Gone(format!("a page flip was not complete within {FLIP_LIMIT:?}"));
-            return if is_lost { Err(lost()) } else { Ok(()) };
-        }
-        let Some((buffer, due)) = self.waiting.front().copied() else { return Ok(()) };
-        if self.refused.is_some_and(|(_, next)| now < next) || !self.is_ready(due, now) {
+        if self.flipping.is_some() {
             return Ok(());
         }
-        if self.refused.is_some() {
-            // Another program may have been master in between, and changed the mode. The flip shows whether it worked.
+        let Some((buffer, due)) = self.waiting.front().copied() else { return Ok(()) };
+        if self.refusal.as_ref().is_some_and(|refusal| now < refusal.next) || !self.is_ready(due, now) {
+            return Ok(());
+        }
+        if self.refusal.as_ref().is_some_and(|refusal| refusal.is_foreign || refusal.tries % SET_AGAIN == 0) {
+            // Another program may have been the master, and changed the mode. Whether this helps, the flip shows.
             let _ = self.scanout.card.acquire_master_lock();
             let _ = self.scanout.set_mode(self.visible);
         }
@@ -142,7 +149,7 @@ impl Screen {
             Ok(()) => {
                 self.waiting.pop_front();
                 self.flipping = Some((buffer, now));
-                self.refused = None;
+                self.refusal = None;
                 Ok(())
             }
             Err(error) => self.refuse(&error, now),
@@ -169,14 +176,18 @@ impl Screen {
         if is_removed(error) {
             return Err(self.removed());
         }
-        let tries = self.refused.map_or(0, |(tries, _)| tries) + 1;
-        self.refused = Some((tries, now + RETRY));
+        let tries = self.refusal.as_ref().map_or(0, |refusal| refusal.tries) + 1;
+        let is_foreign = error.kind() == ErrorKind::PermissionDenied;
+        self.refusal = Some(Refusal { tries, next: now + RETRY, is_foreign });
         if tries < TRIES {
             return Ok(());
         }
         let path = self.scanout.card.path.display();
-        Err(DisplayError::Refused(if error.kind() == ErrorKind::PermissionDenied {
-            format!("another program has become the master of {path}; switch back to this virtual terminal earlier")
+        Err(DisplayError::Refused(if is_foreign {
+            format!(
+                "another program has become the master of {path}; start this one again when that has ended, or stay at this \
+                 virtual terminal"
+            )
         } else {
             format!("{path} has refused {tries} page flips: {error}")
         }))
@@ -233,6 +244,9 @@ impl Display for Screen {
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), DisplayError> {
         self.receive(events)?;
         let now = now();
+        if self.flipping.is_some_and(|(_, since)| now.saturating_sub(since) > FLIP_LIMIT) {
+            return Err(DisplayError::Gone(format!("a page flip was not complete within {FLIP_LIMIT:?}")));
+        }
         self.look(now)?;
         self.advance(now)
     }
@@ -245,7 +259,7 @@ impl Display for Screen {
         let flip = match (self.flipping, self.waiting.front()) {
             (Some((_, since)), _) => Some((since + FLIP_LIMIT).saturating_sub(now)),
             (None, Some((_, due))) => {
-                let retry = self.refused.map_or(Duration::ZERO, |(_, next)| next.saturating_sub(now));
+                let retry = self.refusal.as_ref().map_or(Duration::ZERO, |refusal| refusal.next.saturating_sub(now));
                 Some(self.refreshes.wait(*due, now).max(retry))
             }
             (None, None) => None,

@@ -15,8 +15,8 @@ pub(super) struct Refreshes {
     mode: Mode,
     /// Last known refresh and its time; for a driver that does not count them the first one.
     known: (u64, Duration),
-    /// Refresh at which the last frame became visible.
-    shown: Option<u64>,
+    /// Refresh at which the last frame became visible, and the time.
+    shown: Option<(u64, Duration)>,
     is_counted: bool,
 }
 
@@ -45,7 +45,7 @@ impl Refreshes {
 
     /// Numbers the refresh at which a flip was complete. Numbers ascend strictly.
     pub(super) fn complete(&mut self, sequence: u32, at: Duration) -> u64 {
-        let next = self.shown.map_or(0, |shown| shown + 1);
+        let next = self.next();
         let refresh = match self.extended(sequence).filter(|refresh| self.is_counted && *refresh >= next) {
             Some(refresh) => {
                 self.known = (refresh, at);
@@ -59,34 +59,34 @@ impl Refreshes {
             }
             None => next.max(self.known.0 + self.mode.refresh_at(at.saturating_sub(self.known.1))),
         };
-        self.shown = Some(refresh);
+        self.shown = Some((refresh, at));
         refresh
     }
 
     /// Returns `true` if a flip that is submitted now becomes visible when a frame is due, or later.
     pub(super) fn is_ready(&self, due: u64, now: Duration) -> bool {
-        let ahead = self.submission(due).saturating_sub(self.known.0);
-        ahead == 0 || (!self.is_counted && now >= self.time_of(ahead))
+        if self.is_counted { due.max(self.next()) <= self.known.0 + 1 } else { now >= self.time_of(due) }
     }
 
     /// Returns the time until [`Self::is_ready`] is to be asked again.
     pub(super) fn wait(&self, due: u64, now: Duration) -> Duration {
-        if self.is_ready(due, now) {
-            return Duration::ZERO;
+        if self.is_ready(due, now) { Duration::ZERO } else { self.time_of(due).saturating_sub(now).max(SHORT) }
+    }
+
+    /// Returns the earliest refresh for the next frame.
+    fn next(&self) -> u64 {
+        self.shown.map_or(0, |(refresh, _)| refresh + 1)
+    }
+
+    /// Returns the time at which the flip of a frame is submitted: the begin of its refresh, or of the one before it.
+    fn time_of(&self, due: u64) -> Duration {
+        let target = due.max(self.next());
+        let begin = if self.is_counted { target.saturating_sub(1) } else { target };
+        let begin = self.known.1.saturating_add(self.mode.time_of(begin.saturating_sub(self.known.0)));
+        match self.shown {
+            Some((_, at)) if !self.is_counted => begin.max(at.saturating_add(self.mode.interval() / 2)),
+            _ => begin,
         }
-        let ahead = self.submission(due).saturating_sub(self.known.0);
-        self.time_of(ahead).saturating_sub(now).max(SHORT)
-    }
-
-    /// Returns the refresh after whose begin the flip of a frame is submitted.
-    fn submission(&self, due: u64) -> u64 {
-        let target = due.max(self.shown.map_or(0, |shown| shown + 1));
-        if self.is_counted { target.saturating_sub(1) } else { target }
-    }
-
-    /// Returns the time of the refresh that is so many after the known one.
-    fn time_of(&self, ahead: u64) -> Duration {
-        self.known.1.saturating_add(self.mode.time_of(ahead))
     }
 
     /// Returns a number of 32 bits as the one of 64 bits that follows the known one, or `None` if it is before that.
@@ -143,8 +143,9 @@ mod tests {
         assert_eq!(refreshes.complete(0, at(31)), 3);
         // It stays for its time.
         assert!(!refreshes.is_ready(0, at(39)) && refreshes.is_ready(0, at(40)));
-        assert_eq!(refreshes.complete(0, at(75)), 7, "late");
-        assert_eq!(refreshes.complete(0, at(76)), 8, "the number ascends although the time is that of 7");
+        assert_eq!(refreshes.complete(0, at(77)), 7, "late");
+        assert!(!refreshes.is_ready(0, at(81)) && refreshes.is_ready(0, at(82)), "half an interval later");
+        assert_eq!(refreshes.complete(0, at(78)), 8, "the number ascends although the time is that of 7");
         assert!(!refreshes.is_ready(0, at(89)) && refreshes.is_ready(0, at(90)));
     }
 
