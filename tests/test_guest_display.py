@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from guest_setup import Guest, GuestError, Missing, stripped
+from image_pattern import BAR
+from image_pattern import pattern as image
 from machine import SCREEN_DEVICE, SIMPLE_DEVICE, Screens
 
 from common import PROGRAM, WAIT_TIMEOUT_S, until
@@ -26,7 +28,7 @@ def machine(tmp_path_factory):
     if missing := [program for program in EXAMPLES if not program.exists()]:
         pytest.skip(f"NOT TESTED on a screen of a guest: {missing[0]} does not exist: cargo build --examples")
     try:
-        programs = stripped(EXAMPLES, tmp_path_factory.mktemp("programs"))
+        programs = stripped([Path(PROGRAM), *EXAMPLES], tmp_path_factory.mktemp("programs"))
         guest = Guest(programs, memory=512, screens=Screens(), limit=WAIT_TIMEOUT_S)
     except (Missing, GuestError) as error:
         pytest.skip(f"NOT TESTED on a screen of a guest: {error}")
@@ -127,6 +129,23 @@ def test_the_screen_shows_each_pixel_of_the_last_frame(machine, mode, frames):
         until(lambda: shows(machine, expected), what="the pixels of the last frame")
         _, shown, _ = show.end()
     check_frames(shown, frames)
+
+
+def test_images_from_a_target_are_on_the_screen(machine):
+    """Frame buffers are dma-bufs of the driver, into which the initiator reads."""
+    words = f"--display kms={DEVICE} --mode {MODE} --count 1 --transport spacefibre:shm,lanes=4"
+    job = machine.spawn(f"exec shotline images --json {words} 2>/dev/null")
+    expected = image(0, 1024, 768)[BAR:].tobytes()
+
+    def is_shown():
+        width, height, pixels = machine.screenshot()
+        return (width, height) == (1024, 768) and pixels[BAR * width * 3 :] == expected
+
+    until(lambda: is_shown() or job.ended(), what="the pixels of the image")
+    assert is_shown(), job.output()
+    machine.run("kill -INT $(pidof shotline | tr ' ' '\\n' | sort -n | head -1)").succeeded()
+    report = json.loads(job.end().succeeded())
+    assert report["display"] == f"kms={DEVICE}" and report["shown"] > 0 and report["lost"] is None, report
 
 
 def visible(guest):

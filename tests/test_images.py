@@ -1,6 +1,6 @@
 """`shotline images`: what is on the display, or saved, is compared pixel by pixel with the images.
 
-The pattern is computed here again from its description in docs/images.md. Screenshots are those of an X server.
+Screenshots are those of an X server; screens without a display server are in test_guest_display.py.
 """
 
 import json
@@ -11,21 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from image_pattern import BAR, pattern
 from memory_target import Target
 from PIL import Image
 from xserver import XServer
 
 from common import Process, run, until
 
-BAR = 32  # rows of the statistics
 TRANSPORTS = ["soft", "shm", "spacefibre", "spacefibre:shm,lanes=4"]
-
-
-def pattern(number, width, height):
-    """Returns an image of the pattern as (row, column, colour), red first."""
-    y, x = np.mgrid[:height, :width]
-    red = np.where((x // 64 + y // 64) % 2 == 0, number % 256, 255 - number % 256)
-    return np.stack([red, (y + 2 * number) % 256, (x + 4 * number) % 256], axis=2).astype("uint8")
 
 
 def photo(width, height, seed):
