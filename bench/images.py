@@ -29,7 +29,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60, help="time of each run [default: 60]")
     parser.add_argument("--transport", default="spacefibre:shm,lanes=4", help="how the target is reached")
-    parser.add_argument("--buffers", type=int, default=3, help="frame buffers [default: 3]")
+    parser.add_argument("--buffers", type=int, default=4, help="frame buffers [default: 4]")
     args = parser.parse_args()
     for name, (mode, rate, count) in CASES.items():
         with x_server(mode) as display:

@@ -58,8 +58,8 @@ pub struct Args {
     /// Images in a second [default: one at each refresh]
     #[arg(long, value_name = "HZ", value_parser = rate, help_heading = "Display")]
     pub rate: Option<f64>,
-    /// Frame buffers: with 2, an image is read while the one before is shown; more give time to spare
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16), help_heading = "Display")]
+    /// Frame buffers: with 2, an image is read while the one before is shown; more let images wait for their refreshes
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=16), help_heading = "Display")]
     pub buffers: u32,
     /// Cover the screen
     #[arg(long, help_heading = "Display")]
