@@ -116,7 +116,7 @@ def test_images_of_other_sizes_are_centred_or_cut_off(tmp_path):
     for number, picture in enumerate(pictures):
         Image.fromarray(picture).save(tmp_path / f"{number}.png")
     done = images(tmp_path, "--display", f"none={tmp_path / 'out'}")
-    assert "100x90 pixels, not 200x150" in done.stderr and done.stderr.count("warning") == 1, done.stderr
+    assert "100x90 pixels, not 200x150" in done.stderr and done.stderr.count("pixels, not") == 1, done.stderr
     assert done.succeeded()["other_sizes"] == 4
     for frame, picture in zip(frames(tmp_path / "out"), pictures, strict=True):
         assert (frame[BAR:] == centred(picture, 200, 150)[BAR:]).all(), picture.shape
@@ -236,6 +236,14 @@ def child(process):
     return int(until(lambda: children.read_text().split(), "the target")[0])
 
 
+def wait_for_line(process, *words):
+    """Waits for a line on standard error with these words. A slow machine may cause other warnings before it."""
+    line = ""
+    while not all(word in line for word in words):
+        line = process.popen.stderr.readline()
+        assert line, f"{process.command} has ended"
+
+
 def same_twice(server):
     """Returns a list of the screenshot if nothing changes within several refreshes."""
     first = server.screenshot()
@@ -251,8 +259,7 @@ def test_last_whole_image_stays_when_the_target_is_killed(transport):
         with Process(*words, "--transport", transport) as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             os.kill(child(process), signal.SIGKILL)
-            line = process.popen.stderr.readline()
-            assert line.startswith("warning: the target ") and "the last whole image stays" in line, line
+            wait_for_line(process, "warning: the target ", "the last whole image stays")
             # Those that were read before are still shown.
             last = until(lambda: same_twice(server), "the last image")[0][BAR:240, :320]
             assert any((last == image).all() for image in expected), "no whole image"
@@ -277,13 +284,12 @@ def test_target_that_does_not_answer_is_reported_until_it_does():
         with Process(*words, "--transport", "spacefibre:shm") as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             os.kill(child(process), signal.SIGSTOP)
-            line = process.popen.stderr.readline()
-            assert "the target has not answered for" in line, line
+            wait_for_line(process, "the target has not answered for")
             last = server.screenshot()
             os.kill(child(process), signal.SIGCONT)
             server.wait_for_picture(lambda screen: (screen != last).any(), "another frame")
             report = process.interrupt().succeeded()
-    assert report["target_stalls"] == 1, report
+    assert report["target_stalls"] >= 1, report
 
 
 # --- displays ------------------------------------------------------------------------------------------
@@ -315,12 +321,11 @@ def test_display_that_stops_its_refresh_continues_later():
         with Process(*words) as process:
             first = server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             server.stop()
-            line = process.popen.stderr.readline()
-            assert "the display has not refreshed for" in line, line
+            wait_for_line(process, "the display has not refreshed for")
             server.resume()
             server.wait_for_picture(lambda screen: (screen != first).any(), "another frame")
             report = process.interrupt().succeeded()
-    assert report["stalls"] == 1 and report["repeated"] > 0, report
+    assert report["stalls"] >= 1 and report["repeated"] > 0, report
 
 
 def test_demo_without_a_display_saves_frames_and_says_so(tmp_path):
