@@ -14,7 +14,7 @@ pub struct Request {
     pub buffers: u32,
     /// Title of a window.
     pub title: String,
-    /// Let a window cover its screen. The frames are at its upper left corner.
+    /// Let a window cover its screen. The frames are at its upper left corner, or where a Wayland compositor places them.
     pub fullscreen: bool,
     /// Rows at the top that are not part of [`Shown::crc32`].
     pub unchecked_rows: u32,
@@ -51,8 +51,9 @@ pub struct Shown {
 
 /// A display, used from one thread.
 ///
-/// Every buffer that is [presented](Self::present) yields one [`Event::Shown`] or [`Event::Skipped`], and later one
-/// [`Event::Released`], as long as the display lives. A display without a refresh (a hidden window) yields nothing.
+/// Every buffer that is [presented](Self::present) yields one [`Event::Shown`] or [`Event::Skipped`], and one
+/// [`Event::Released`], as long as the display lives. The latter comes first if the display has copied the buffer. A display
+/// without a refresh (a hidden window) yields nothing.
 pub trait Display {
     /// Returns the mode of the frames.
     fn mode(&self) -> Mode;

@@ -18,6 +18,7 @@ mod kind;
 mod kms;
 mod mode;
 mod none;
+mod wayland;
 mod x11;
 
 pub use buffers::FrameBuffer;

@@ -18,7 +18,7 @@ pub struct Mode {
 /// Maximum width and height in pixels: X11 has 16 bits for them, of which one is a sign.
 const MAX_SIDE: u32 = 32_767;
 /// Maximum refresh rate in mHz.
-const MAX_REFRESH: u32 = 1_000_000;
+pub(crate) const MAX_REFRESH: u32 = 1_000_000;
 
 impl Mode {
     /// Returns the refresh rate in hertz.

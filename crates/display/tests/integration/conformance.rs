@@ -1,5 +1,6 @@
 //! The conformance suite on every display.
 
+use crate::compositors::Compositor;
 use crate::xvfb::Xvfb;
 use shotline_display::conformance::{Fixture, run};
 use shotline_display::{Display, DisplayError, DisplayKind, Mode, Request};
@@ -34,4 +35,16 @@ fn folder_of_png_files_conforms() {
 fn window_of_an_x_server_conforms() {
     let server = or_skip!(Xvfb::start(&[]));
     run(&Opened(DisplayKind::X11(Some(server.name.clone()))), MODE).expect_conformance();
+}
+
+#[test]
+fn window_of_weston_conforms() {
+    let compositor = or_skip!(Compositor::weston(&[]));
+    run(&Opened(compositor.display()), MODE).expect_conformance();
+}
+
+#[test]
+fn window_of_sway_conforms() {
+    let compositor = or_skip!(Compositor::sway());
+    run(&Opened(compositor.display()), MODE).expect_conformance();
 }
