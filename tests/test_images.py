@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from displays import Sway, XServer
 from image_pattern import BAR, pattern
 from memory_target import Target
 from PIL import Image
-from xserver import XServer
 
 from common import Process, run, until
 
@@ -73,28 +73,19 @@ def test_all_rows_are_transferred_without_statistics(tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["soft", "spacefibre:shm,lanes=4"])
-def test_screenshots_of_the_window_are_whole_images(tmp_path, transport):
+@pytest.mark.parametrize("kind", [XServer, Sway])
+def test_screenshots_of_the_window_are_whole_images(tmp_path, kind, transport):
     pictures = [photo(300, 200, seed) for seed in range(4)]
     for number, picture in enumerate(pictures):
         Image.fromarray(picture).save(tmp_path / f"{number}.png")
-    with XServer() as server:
-        words = [
-            "images",
-            "--json",
-            "--display",
-            f"x11={server.display}",
-            "--rate",
-            20,
-            tmp_path,
-            "--transport",
-            transport,
-        ]
+    with kind(size=(300, 200)) as server:
+        words = ["images", "--json", "--display", server.display, "--rate", 20, tmp_path, "--transport", transport]
         with Process(*words) as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             found = set()
 
             def all_found():
-                rows = server.screenshot()[BAR:200, :300]
+                rows = server.screenshot()[BAR:]
                 matches = [number for number, picture in enumerate(pictures) if (rows == picture[BAR:]).all()]
                 assert len(matches) == 1, "the window has exactly one whole image"
                 found.update(matches)
@@ -102,7 +93,7 @@ def test_screenshots_of_the_window_are_whole_images(tmp_path, transport):
 
             until(all_found, "each of the images in a screenshot")
             report = process.interrupt().succeeded()
-    assert report["end"] == "interrupted" and report["display"] == f"x11={server.display}"
+    assert report["end"] == "interrupted" and report["display"] == server.display
     # At the end the display may have some that were not shown yet.
     assert 0 <= report["presented"] - report["shown"] - report["skipped"] <= report["buffers"], report
 
@@ -255,7 +246,7 @@ def same_twice(server):
 def test_last_whole_image_stays_when_the_target_is_killed(transport):
     expected = [pattern(number, 320, 240)[BAR:] for number in range(8)]
     with XServer() as server:
-        words = ["images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 8]
+        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 8]
         with Process(*words, "--transport", transport) as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             os.kill(child(process), signal.SIGKILL)
@@ -280,7 +271,7 @@ def test_run_without_a_display_ends_when_the_target_is_killed(transport):
 
 def test_target_that_does_not_answer_is_reported_until_it_does():
     with XServer() as server:
-        words = ["images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 8]
+        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 8]
         with Process(*words, "--transport", "spacefibre:shm") as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             os.kill(child(process), signal.SIGSTOP)
@@ -298,9 +289,7 @@ def test_target_that_does_not_answer_is_reported_until_it_does():
 def test_display_that_goes_away_is_reported_with_the_frames():
     with (
         XServer() as server,
-        Process(
-            "images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 4
-        ) as process,
+        Process("images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 4) as process,
     ):
         server.wait_for_picture(lambda screen: screen.any(), "the first frame")
         server.kill()
@@ -311,13 +300,13 @@ def test_display_that_goes_away_is_reported_with_the_frames():
 
 def test_display_without_shared_memory_is_refused():
     with XServer("-extension", "MIT-SHM") as server:
-        error = images("--display", f"x11={server.display}", "--count", 2).refused()
+        error = images("--display", server.display, "--count", 2).refused()
         assert "takes no shared memory" in error and "--display none" in error, error
 
 
 def test_display_that_stops_its_refresh_continues_later():
     with XServer() as server:
-        words = ["images", "--json", "--display", f"x11={server.display}", "--mode", "320x240@60", "--count", 4]
+        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 4]
         with Process(*words) as process:
             first = server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             server.stop()
