@@ -6,7 +6,9 @@ Screenshots are those of an X server; screens without a display server are in te
 import json
 import os
 import signal
+import struct
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,16 @@ from PIL import Image
 from common import Process, run, until
 
 TRANSPORTS = ["soft", "shm", "spacefibre", "spacefibre:shm,lanes=4"]
+
+
+def png_header(width, height):
+    """Returns the begin of a PNG file that claims a size."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(b"")
+    chunks = [
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in (head, data)
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def photo(width, height, seed):
@@ -159,9 +171,11 @@ def test_shots_of_a_recording_are_pictures_in_decibels(tmp_path, runs):
     [
         ("a.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "expected a PNG, TIFF or JPEG image"),
         ("a.tif", b"II*\0\xff\xff\xff\xff", "expected a PNG, TIFF or JPEG image"),
+        ("huge.png", png_header(2**31 - 1, 2**31 - 1), "expected a PNG, TIFF or JPEG image"),
         ("empty.png", b"", "expected a PNG, TIFF or JPEG image"),
         ("a.h5", b"no HDF5", "a.h5"),
     ],
+    ids=["png", "tiff", "huge", "empty", "recording"],
 )
 def test_malformed_image_is_refused_with_its_name(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
@@ -173,9 +187,14 @@ def test_arguments_that_contradict_are_refused_with_advice(tmp_path):
     (tmp_path / "video.raw").write_bytes(b"\0" * 1000)
     Image.fromarray(photo(40, 40, 1)).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "wide.png").write_bytes(png_header(65_636, 100))
     for arguments, words in [
         ((tmp_path / "video.raw", "--raw", "50x40:rgb"), "expected whole frames of 6000 bytes"),
         ((tmp_path / "empty",), "found none"),
+        (
+            (tmp_path / "wide.png",),
+            "expected frames of up to 32767x32767@1000, found 65636x100@60: set another size by --mode",
+        ),
         ((tmp_path / "missing.png",), "cannot read"),
         ((tmp_path / "a.png", "--count", "2"), "expected at least --count 2 images, found 1"),
         (("--mode", "100x32@60"), "--no-statistics"),
@@ -261,26 +280,35 @@ def test_last_whole_image_stays_when_the_target_is_killed(transport):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_run_without_a_display_ends_when_the_target_is_killed(transport):
-    words = ["images", "--json", "--display", "none", "--mode", "320x240@60", "--count", 8, "--frames", 100_000]
-    with Process(*words, "--transport", transport) as process:
+def test_run_without_a_display_ends_when_the_target_is_killed(tmp_path, transport):
+    words = ["images", "--json", "--display", f"none={tmp_path}", "--mode", "64x48@60", "--count", 8]
+    with Process(*words, "--frames", 1_000_000, "--transport", transport) as process:
+        until(lambda: (tmp_path / "frame-000009.png").exists(), "some frames")
         os.kill(child(process), signal.SIGKILL)
         ended = process.end()
-    assert ended.code == 1 and "the target" in ended.stderr, ended.stderr
+    assert ended.code == 1 and "shotline: the target" in ended.stderr, ended.stderr
+    assert ended.json["lost"] and ended.json["verified"] == ended.json["shown"] == len(frames(tmp_path)) >= 10
 
 
-def test_target_that_does_not_answer_is_reported_until_it_does():
+def test_target_that_does_not_answer_is_given_up():
     with XServer() as server:
         words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 8]
         with Process(*words, "--transport", "spacefibre:shm") as process:
             server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             os.kill(child(process), signal.SIGSTOP)
-            wait_for_line(process, "the target has not answered for")
-            last = server.screenshot()
-            os.kill(child(process), signal.SIGCONT)
-            server.wait_for_picture(lambda screen: (screen != last).any(), "another frame")
-            report = process.interrupt().succeeded()
-    assert report["target_stalls"] >= 1, report
+            wait_for_line(process, "the target does not respond", "the last whole image stays")
+            ended = process.interrupt()
+    assert ended.code == 1 and ended.json["lost"] == "the target does not respond", ended.stderr
+    assert ended.json["shown"] > 0 and ended.json["target_cpu_s"] is None
+
+
+def test_interrupt_while_the_target_is_silent_still_reports(tmp_path):
+    words = ["images", "--json", "--display", f"none={tmp_path}", "--mode", "64x48@60", "--count", 4]
+    with Process(*words, "--frames", 1_000_000, "--transport", "shm") as process:
+        until(lambda: (tmp_path / "frame-000003.png").exists(), "some frames")
+        os.kill(child(process), signal.SIGSTOP)
+        ended = process.interrupt()
+    assert ended.code == 1 and ended.json["shown"] >= 4 and ended.json["lost"], ended.stderr
 
 
 # --- displays ------------------------------------------------------------------------------------------
@@ -305,16 +333,46 @@ def test_display_without_shared_memory_is_refused():
 
 
 def test_display_that_stops_its_refresh_continues_later():
+    expected = [pattern(number, 320, 240)[BAR:] for number in range(16)]
     with XServer() as server:
-        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 4]
+        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 16, "--rate", 20]
         with Process(*words) as process:
-            first = server.wait_for_picture(lambda screen: screen.any(), "the first frame")
+            server.wait_for_picture(lambda screen: screen.any(), "the first frame")
             server.stop()
             wait_for_line(process, "the display has not refreshed for")
             server.resume()
-            server.wait_for_picture(lambda screen: (screen != first).any(), "another frame")
+            found = set()
+
+            def are_later():
+                """Sees more images than there were frame buffers with images when the display stopped."""
+                rows = server.screenshot()[BAR:240, :320]
+                found.update(number for number, image in enumerate(expected) if (rows == image).all())
+                return len(found) > 8
+
+            until(are_later, "later images")
             report = process.interrupt().succeeded()
-    assert report["stalls"] >= 1 and report["repeated"] > 0, report
+    assert report["stalls"] >= 1 and report["repeated"] > 0 and report["buffers"] < 8, report
+
+
+def test_frames_of_an_earlier_run_are_replaced_only_on_request(tmp_path):
+    words = ["--display", f"none={tmp_path}", "--mode", "64x48@60", "--count", 3]
+    (tmp_path / "frame-notes.png").write_text("mine")
+    (tmp_path / "frame-000007.png").write_text("of a longer run")
+    error = images(*words).refused()
+    assert "has frames of an earlier run" in error and "--force" in error, error
+    assert (tmp_path / "frame-000007.png").read_text() == "of a longer run"
+    images(*words, "--force").succeeded()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"frame-{number:06}.png" for number in range(3)),
+        "frame-notes.png",
+    ]
+    assert (tmp_path / "frame-notes.png").read_text() == "mine"
+
+
+def test_folder_is_not_created_without_a_frame(tmp_path):
+    unreachable = ("--to", "127.0.0.1:1", "--token", "0" * 32)
+    images("--display", f"none={tmp_path / 'a' / 'b'}", "--mode", "64x48@60", "--count", 1, *unreachable).refused()
+    assert not (tmp_path / "a").exists()
 
 
 def test_demo_without_a_display_saves_frames_and_says_so(tmp_path):

@@ -154,7 +154,8 @@ impl Shower {
 fn show(arguments: &Arguments, count: u64) -> Result<(), DisplayError> {
     let Arguments { kind, mode, every, until, .. } = arguments;
     let title = "shotline show".into();
-    let request = Request { mode: *mode, buffers: BUFFERS, title, fullscreen: false, unchecked_rows: 0 };
+    let request =
+        Request { mode: *mode, buffers: BUFFERS, title, fullscreen: false, replace: false, unchecked_rows: 0 };
     let display = kind.open(&request)?;
     let modes: Vec<_> = display.modes().iter().map(|mode| format!("\"{mode}\"")).collect();
     let FrameBuffer { region, stride, .. } = &display.buffers()[0];

@@ -45,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the displays of the suite are opened with.
 pub fn request(mode: Mode) -> Request {
-    Request { mode, buffers: 3, title: "conformance".into(), fullscreen: false, unchecked_rows: 0 }
+    Request { mode, buffers: 3, title: "conformance".into(), fullscreen: false, replace: true, unchecked_rows: 0 }
 }
 
 /// Runs every check on a new display of a fixture.

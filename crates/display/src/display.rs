@@ -16,6 +16,8 @@ pub struct Request {
     pub title: String,
     /// Let a window cover its screen. The frames are at its upper left corner, or where a Wayland compositor places them.
     pub fullscreen: bool,
+    /// Replace frames that are saved already.
+    pub replace: bool,
     /// Rows at the top that are not part of [`Shown::crc32`].
     pub unchecked_rows: u32,
 }

@@ -56,6 +56,9 @@ pub enum DisplayError {
     /// Memory for the frame buffers could not be allocated or registered.
     #[error("frame buffers: {0}")]
     Memory(#[from] MemoryError),
+    /// The folder has frames of an earlier run.
+    #[error("{0} has frames of an earlier run: choose another folder, or use --force")]
+    HasFrames(PathBuf),
     /// A frame could not be saved.
     #[error("cannot save {path}: {source}")]
     Save {

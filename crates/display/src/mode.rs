@@ -21,6 +21,19 @@ const MAX_SIDE: u32 = 32_767;
 pub(crate) const MAX_REFRESH: u32 = 1_000_000;
 
 impl Mode {
+    /// Returns the mode if a display can have it.
+    ///
+    /// # Errors
+    /// If width, height or rate are 0 or too large.
+    pub fn checked(self) -> Result<Self, String> {
+        let sides = [self.width, self.height].into_iter().all(|side| (1..=MAX_SIDE).contains(&side));
+        if sides && (1..=MAX_REFRESH).contains(&self.refresh_mhz) {
+            Ok(self)
+        } else {
+            Err(format!("expected frames of up to {MAX_SIDE}x{MAX_SIDE}@{}, found {self}", MAX_REFRESH / 1000))
+        }
+    }
+
     /// Returns the refresh rate in hertz.
     pub fn refresh_hz(self) -> f64 {
         f64::from(self.refresh_mhz) / 1000.0
@@ -60,10 +73,11 @@ impl FromStr for Mode {
         };
         let parts = text.split_once('@').and_then(|(size, rate)| size.split_once('x').map(|(w, h)| (w, h, rate)));
         let (width, height, rate) = parts.ok_or_else(malformed)?;
-        let side = |word: &str| word.parse().ok().filter(|side| (1..=MAX_SIDE).contains(side)).ok_or_else(malformed);
-        let refresh = rate.parse::<f64>().ok().map(|hertz| (hertz * 1000.0).round());
-        let refresh = refresh.filter(|mhz| (1.0..=f64::from(MAX_REFRESH)).contains(mhz)).ok_or_else(malformed)?;
-        Ok(Self { width: side(width)?, height: side(height)?, refresh_mhz: refresh as u32 })
+        let side = |word: &str| word.parse().map_err(|_| malformed());
+        let refresh = rate.parse::<f64>().map_err(|_| malformed())? * 1000.0;
+        // The conversion saturates.
+        let mode = Self { width: side(width)?, height: side(height)?, refresh_mhz: refresh.round() as u32 };
+        mode.checked().map_err(|_| malformed())
     }
 }
 

@@ -9,6 +9,28 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Begin and end of the names of saved frames.
+const PREFIX: &str = "frame-";
+const END: &str = ".png";
+
+/// Removes the saved frames of an earlier run, or refuses a folder that has any.
+fn check_folder(folder: &Path, replace: bool) -> Result<(), DisplayError> {
+    // A missing folder is created for the first frame.
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(END));
+        if !number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit())) {
+            continue;
+        }
+        if !replace {
+            return Err(DisplayError::HasFrames(folder.into()));
+        }
+        std::fs::remove_file(&path).map_err(|source| DisplayError::Save { path, source })?;
+    }
+    Ok(())
+}
+
 /// Emulated display.
 pub struct NoDisplay {
     mode: Mode,
@@ -28,8 +50,7 @@ impl NoDisplay {
     /// when one is saved: no frame is late.
     pub(crate) fn open(folder: Option<&Path>, request: &Request) -> Result<Self, DisplayError> {
         if let Some(folder) = folder {
-            let created = std::fs::create_dir_all(folder);
-            created.map_err(|source| DisplayError::Save { path: folder.into(), source })?;
+            check_folder(folder, request.replace)?;
         }
         Ok(Self {
             mode: request.mode,
@@ -80,8 +101,12 @@ impl NoDisplay {
 
     fn save(&mut self, buffer: usize) -> Result<(), DisplayError> {
         let Some((folder, count)) = &self.saved else { return Ok(()) };
-        let path = folder.join(format!("frame-{count:06}.png"));
-        let written = File::create(&path).and_then(|file| self.write_png(buffer, file));
+        let path = folder.join(format!("{PREFIX}{count:06}{END}"));
+        let opened = std::fs::create_dir_all(folder).and_then(|()| File::create_new(&path));
+        let written = opened.and_then(|file| {
+            // A part of a frame must not look like one.
+            self.write_png(buffer, file).inspect_err(|_| drop(std::fs::remove_file(&path)))
+        });
         written.map_err(|source| DisplayError::Save { path, source })?;
         self.saved.iter_mut().for_each(|(_, count)| *count += 1);
         Ok(())

@@ -18,8 +18,8 @@ pub const STATISTICS_ROWS: u32 = 32;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes images into the memory of a target, one RDMA WRITE each, then reads them in turn, one RDMA READ each, into the frame
-buffers of a display, which shows each at a refresh. No byte of an image passes through this program on its way. The top 32
-rows are statistics. Without --to, starts a target in a child process and ends it.
+buffers of a display, which shows each at a refresh: the provider, such as an RDMA NIC, puts them there. The top 32 rows are
+statistics. Without --to, starts a target in a child process and ends it.
 
 Examples:
   shotline images --demo                             a moving pattern over four SpaceFibre lanes, in a window
@@ -61,6 +61,9 @@ pub struct Args {
     /// Frame buffers: with 2, an image is read while the one before is shown; more let images wait for their refreshes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=16), help_heading = "Display")]
     pub buffers: u32,
+    /// Replace the frames of an earlier run in the folder (none=FOLDER)
+    #[arg(long, help_heading = "Display")]
+    pub force: bool,
     /// Cover the screen
     #[arg(long, help_heading = "Display")]
     pub fullscreen: bool,

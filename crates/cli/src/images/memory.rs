@@ -48,11 +48,15 @@ impl<P: Endpoint> ImageMemory<P> {
         }
         match has / bytes {
             fits if fits >= images => Ok(()),
+            0 => Err(format!(
+                "the region {} of the target has {has} bytes: not one image of {bytes} bytes fits",
+                name.as_str()
+            )
+            .into()),
             fits => Err(format!(
                 "the region {} of the target has {has} bytes: {fits} images of {bytes} bytes fit, found {images}; \
-                 use a larger region, or --count {}",
+                 use a larger region, or --count {fits}",
                 name.as_str(),
-                fits.max(1)
             )
             .into()),
         }

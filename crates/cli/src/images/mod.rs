@@ -41,7 +41,8 @@ pub fn run(args: &Args) -> Result {
     let source = Source::open(args)?;
     let kind = args.display();
     let (width, height) = source.size()?;
-    let mode = args.mode.unwrap_or(Mode { width, height, refresh_mhz: REFRESH_MHZ });
+    let mode = args.mode.unwrap_or(Mode { width, height, refresh_mhz: REFRESH_MHZ }).checked();
+    let mode = mode.map_err(|error| format!("{error}: set another size by --mode"))?;
     if mode.height <= args.statistics_rows() {
         return Err(
             format!("expected more than {} rows, found {mode}; use --no-statistics", args.statistics_rows()).into()
@@ -52,6 +53,7 @@ pub fn run(args: &Args) -> Result {
         buffers: args.buffers,
         title: "Shotline images".into(),
         fullscreen: args.fullscreen,
+        replace: args.force,
         unchecked_rows: args.statistics_rows(),
     };
     let display = kind.open(&request)?;
@@ -63,9 +65,10 @@ pub fn run(args: &Args) -> Result {
     let transport = args.transport()?;
     let images = args.count.unwrap_or_else(|| source.available());
     let image_bytes = display.buffers()[0].stride as u64 * u64::from(mode.height);
+    let bytes = images.checked_mul(image_bytes).ok_or("expected fewer images: use --count")?;
     let child = match &args.to {
         Some(_) => None,
-        None => Some(start(args, &transport, images * image_bytes)?),
+        None => Some(start(args, &transport, bytes)?),
     };
     let to = match (&child, &args.to) {
         (Some(child), _) => (child.listen.clone(), child.token),
@@ -181,12 +184,19 @@ impl Show<'_> {
         let bar = frames.map(|_| Progress::new("images shown"));
         let player = Player::new(&mut memory, &mut *self.display, images, &pace)?;
         let observe = |shown| bar.iter().for_each(|bar| bar.update(shown, frames.unwrap_or_default()));
-        let (played, end) = player.run(observe)?;
+        let (mut played, end) = player.run(observe)?;
         drop(bar);
         let own = CpuTime::now().total() - own;
         let target = match played.lost {
-            None => Some(memory.target_cpu()? - target),
             Some(_) => None,
+            None => match memory.target_cpu() {
+                Ok(now) => Some(now - target),
+                Err(error) => {
+                    // The frames are reported all the same.
+                    played.lost = Some(error.to_string());
+                    None
+                }
+            },
         };
         let report = ImagesReport::new(places, written, &played, &end, &Processor { own, target });
         print_report(self.args.json, &report)?;

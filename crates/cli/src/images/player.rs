@@ -97,6 +97,8 @@ pub struct Player<'a, P> {
     slots: Slots,
     bar: Option<StatisticsBar>,
     played: Played,
+    /// Refresh of the last frame, and when that was noticed.
+    last_refresh: Option<(u64, Instant)>,
     /// Images whose read was started.
     started: u64,
     /// Time from which the oldest read in flight counts: its start, or the end of the one before.
@@ -138,6 +140,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
             slots: Slots::new(count),
             bar,
             played: Played::default(),
+            last_refresh: None,
             started: 0,
             reading_since: VecDeque::new(),
             closed: false,
@@ -163,6 +166,9 @@ impl<'a, P: Endpoint> Player<'a, P> {
         self.played.elapsed = self.begun.elapsed();
         self.played.stalls = self.display_watch.silences;
         self.played.target_stalls = self.target_watch.silences;
+        if self.target_watch.is_silent() && !self.reading_since.is_empty() {
+            self.played.lost.get_or_insert_with(|| "the target does not answer".into());
+        }
         Ok((self.played, end))
     }
 
@@ -257,8 +263,11 @@ impl<'a, P: Endpoint> Player<'a, P> {
     fn present(&mut self) -> Result<bool> {
         let mut any = false;
         while let Some((slot, image)) = self.slots.ready()
-            && let Some(due) = self.schedule.next()
+            && let Some(due) = self.schedule.next(self.refresh_now())
         {
+            if self.slots.count(waits_for_refresh) == 0 {
+                self.display_watch.sign();
+            }
             if let Some(bar) = &mut self.bar {
                 let (played, elapsed) = (&self.played, self.begun.elapsed());
                 bar.update(|| statistics(played, self.images, elapsed))?;
@@ -270,6 +279,12 @@ impl<'a, P: Endpoint> Player<'a, P> {
             any = true;
         }
         Ok(any)
+    }
+
+    /// Returns about the number of the last refresh, by the time that has passed since one that was reported.
+    fn refresh_now(&self) -> u64 {
+        let passed = |since: Instant| since.elapsed().as_secs_f64() * self.display.mode().refresh_hz();
+        self.last_refresh.map_or(0, |(refresh, since)| refresh + passed(since) as u64)
     }
 
     /// Handles what has happened at the display.
@@ -293,9 +308,11 @@ impl<'a, P: Endpoint> Player<'a, P> {
     fn settle(&mut self, settled: &Settled) {
         let Some(shown) = &settled.shown else {
             self.played.frames.skipped += 1;
+            self.schedule.skipped();
             return;
         };
-        self.played.frames.add_shown(settled.due.refresh, shown);
+        self.last_refresh = Some((shown.refresh, Instant::now()));
+        self.played.frames.add_shown(settled.due.planned, shown);
         self.schedule.shown(settled.due, shown.refresh);
         let image = settled.image % self.images.checksums.len() as u64;
         match shown.crc32.map(|crc32| crc32 == self.images.checksums[image as usize]) {
@@ -346,9 +363,8 @@ impl<'a, P: Endpoint> Player<'a, P> {
 
     /// Reports a display that does not refresh, and a target that does not answer.
     fn check_silence(&mut self) {
-        let waits = |slot: &Slot| matches!(slot, Slot::Presented { settled: false, .. });
         let usual = Duration::from_secs_f64(2.0 / self.schedule.rate(self.display.mode().refresh_hz()));
-        if self.slots.count(waits) > 0
+        if self.slots.count(waits_for_refresh) > 0
             && let Some(silence) = self.display_watch.silence(usual)
         {
             let seconds = silence.as_secs();
@@ -360,9 +376,14 @@ impl<'a, P: Endpoint> Player<'a, P> {
             && !self.reading_since.is_empty()
             && let Some(silence) = self.target_watch.silence(Duration::ZERO)
         {
-            warn(format_args!("the target has not answered for {} s: waiting for it", silence.as_secs()));
+            warn(format_args!("the target has not answered for {} s", silence.as_secs()));
         }
     }
+}
+
+/// Returns `true` if the display has not shown a buffer that it has.
+fn waits_for_refresh(slot: &Slot) -> bool {
+    matches!(slot, Slot::Presented { settled: false, .. })
 }
 
 /// Returns the text of the statistics.

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn buffer_is_free_after_it_was_settled_and_released() {
-        let due = Schedule::new(60.0, None).next().unwrap();
+        let due = Schedule::new(60.0, None).next(0).unwrap();
         let shown = Event::Shown(Shown { buffer: 0, refresh: 7, at: Duration::ZERO, crc32: None });
         for events in
             [[shown, Event::Released(0)], [Event::Released(0), shown], [Event::Released(0), Event::Skipped(0)]]

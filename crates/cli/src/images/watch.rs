@@ -24,6 +24,11 @@ impl Watch {
         (self.last_sign, self.is_reported) = (Instant::now(), false);
     }
 
+    /// Returns `true` if there was no sign since the last silence was reported.
+    pub fn is_silent(&self) -> bool {
+        self.is_reported
+    }
+
     /// Returns the length of the silence, once for each: if it is longer than that which is reported and `usual`.
     pub fn silence(&mut self, usual: Duration) -> Option<Duration> {
         let silence = self.last_sign.elapsed();
@@ -49,7 +54,9 @@ mod tests {
             watch.last_sign = long_ago;
             assert!(watch.silence(Duration::from_secs(1)).is_some_and(|silence| silence.as_secs() >= 100));
             assert_eq!((watch.silence(Duration::ZERO), watch.silences), (None, silences));
+            assert!(watch.is_silent());
             watch.sign();
+            assert!(!watch.is_silent());
         }
     }
 }

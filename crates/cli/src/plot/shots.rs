@@ -22,38 +22,40 @@ pub struct Picture {
     pub values: Vec<f32>,
 }
 
-/// Returns link and row of every complete shot, in the order of rows.
-pub fn complete(recording: &Recording) -> Result<Vec<(usize, u64)>> {
-    let mut places = Vec::new();
-    for link in 0..recording.run().links.len() {
-        for (at, row) in recording.rows_of(link).enumerate() {
-            if row?.state == State::Complete {
-                places.push((link, at as u64));
-            }
-        }
-    }
-    places.sort_by_key(|(link, row)| (*row, *link));
+/// Place of a complete shot.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    link: usize,
+    row: u64,
+    number: u64,
+}
+
+/// Returns the place of every complete shot, in the order of rows.
+pub fn complete(recording: &Recording) -> Result<Vec<Place>> {
+    let links = 0..recording.run().links.len();
+    let mut places = links.flat_map(|link| complete_of(recording, link)).collect::<Result<Vec<_>>>()?;
+    places.sort_by_key(|place| (place.row, place.link));
     Ok(places)
+}
+
+fn complete_of(recording: &Recording, link: usize) -> impl Iterator<Item = Result<Place>> {
+    (0..).zip(recording.rows_of(link)).filter_map(move |(at, row)| match row {
+        Ok(row) => (row.state == State::Complete).then_some(Ok(Place { link, row: at, number: row.number })),
+        Err(error) => Some(Err(error.into())),
+    })
 }
 
 /// Returns the first complete shot, if there is one.
 pub fn first(recording: &Recording) -> Result<Option<Picture>> {
-    for link in 0..recording.run().links.len() {
-        for (at, row) in recording.rows_of(link).enumerate() {
-            if row?.state == State::Complete {
-                return picture(recording, (link, at as u64)).map(Some);
-            }
-        }
-    }
-    Ok(None)
+    let mut places = (0..recording.run().links.len()).flat_map(|link| complete_of(recording, link));
+    places.next().transpose()?.map(|place| picture(recording, place)).transpose()
 }
 
-/// Returns the shot of a link and row.
-pub fn picture(recording: &Recording, (link, at): (usize, u64)) -> Result<Picture> {
-    let row = recording.rows_of(link).nth(at as usize).ok_or("there are fewer rows")??;
-    let info = &recording.run().links[link];
+/// Returns a complete shot.
+pub fn picture(recording: &Recording, place: Place) -> Result<Picture> {
+    let info = &recording.run().links[place.link];
     let mut slots = recording.slot_reader();
-    let mut values = samples(slots.read(at, link)?, &info.geometry);
+    let mut values = samples(slots.read(place.row, place.link)?, &info.geometry);
     let (channels, samples) = (usize::from(info.geometry.channels()), info.geometry.samples() as usize);
     for channel in 0..channels {
         let column = || (channel..).step_by(channels);
@@ -61,7 +63,7 @@ pub fn picture(recording: &Recording, (link, at): (usize, u64)) -> Result<Pictur
         let mean = (sum / samples as f64) as f32;
         column().take_while(|at| *at < samples * channels).for_each(|at| values[at] -= mean);
     }
-    Ok(Picture { number: row.number, stream: info.stream, geometry: info.geometry, values })
+    Ok(Picture { number: place.number, stream: info.stream, geometry: info.geometry, values })
 }
 
 impl Picture {

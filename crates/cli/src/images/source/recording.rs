@@ -2,15 +2,14 @@
 
 use super::super::frame::Frame;
 use crate::Result;
-use crate::plot::shots;
+use crate::plot::shots::{self, Place};
 use shotline_store::read::Recording;
 use std::path::Path;
 
 /// The complete shots of a recording.
 pub struct Shots {
     recording: Recording,
-    /// Link and row of each.
-    places: Vec<(usize, u64)>,
+    places: Vec<Place>,
 }
 
 impl Shots {
