@@ -39,7 +39,13 @@ def main():
             ratio("images-fresh/refreshes", report["shown"] - 1, "refreshes", report["refreshes"], "frames")
         copy = copied(mode, count, report["images_read"], args.buffers)
         own = report["cpu_s"] + report["target_cpu_s"]
-        ratio(f"images-cpu-{name}/copy", report["seconds"] / own, "a plain copy", report["seconds"] / copy, "times real time")
+        ratio(
+            f"images-cpu-{name}/copy",
+            report["seconds"] / own,
+            "a plain copy",
+            report["seconds"] / copy,
+            "times real time",
+        )
         say(
             f"  {name}: {report['read_gbps']:.2f} Gbit/s, read in {report['read_ms']:.2f} ms (at most "
             f"{report['read_max_ms']:.2f}), late {report['late']}, repeated {report['repeated']}, skipped "

@@ -374,8 +374,8 @@ fn serve(
     Ok(reporter.report("end", host.state(), control.counters(), 0))
 }
 
-/// Number of busy rounds between two checks of the control connections, and the maximum time between them.
-const MAX_BUSY_ROUNDS: u32 = 256;
+/// Number of rounds between two checks of the control connections, and the maximum time between them.
+const MAX_ROUNDS: u32 = 256;
 const CONTROL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time for which an idle target keeps polling before it sleeps, because waking takes longer than polling.
 const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
@@ -401,9 +401,14 @@ fn run_loop(
         rounds += 1;
         if busy {
             idle_since = None;
-            if rounds < MAX_BUSY_ROUNDS && last_check.elapsed() < CONTROL_INTERVAL {
-                continue;
+        }
+        // Control connections cost system calls.
+        let polls = busy || idle_since.get_or_insert_with(Instant::now).elapsed() < POLL_BEFORE_SLEEP;
+        if polls && rounds < MAX_ROUNDS && last_check.elapsed() < CONTROL_INTERVAL {
+            if !busy {
+                std::hint::spin_loop();
             }
+            continue;
         }
         control.progress(host)?;
         if check_devices(&served.regions).is_err() {
