@@ -93,14 +93,18 @@ def test_screenshots_of_the_window_are_whole_images(tmp_path, kind, transport):
     with kind(size=(300, 200)) as server:
         words = ["images", "--json", "--display", server.display, "--rate", 20, tmp_path, "--transport", transport]
         with Process(*words) as process:
-            server.wait_for_picture(lambda screen: screen.any(), "the first frame")
+
+            def matches(screen):
+                return [number for number, picture in enumerate(pictures) if (screen[BAR:] == picture[BAR:]).all()]
+
+            # Until then a compositor draws its background.
+            server.wait_for_picture(matches, "the first image")
             found = set()
 
             def all_found():
-                rows = server.screenshot()[BAR:]
-                matches = [number for number, picture in enumerate(pictures) if (rows == picture[BAR:]).all()]
-                assert len(matches) == 1, "the window has exactly one whole image"
-                found.update(matches)
+                shown = matches(server.screenshot())
+                assert len(shown) == 1, "the window has exactly one whole image"
+                found.update(shown)
                 return len(found) == len(pictures)
 
             until(all_found, "each of the images in a screenshot")
