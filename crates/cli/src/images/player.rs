@@ -111,7 +111,7 @@ pub struct Player<'a, P> {
 }
 
 impl<'a, P: Endpoint> Player<'a, P> {
-    /// Registers the frame buffers. With `statistics`, they are drawn into the rows that are not transferred.
+    /// Registers the frame buffers. Statistics are drawn into the rows that are not transferred, if there are any.
     pub fn new(
         memory: &'a mut ImageMemory<P>,
         display: &'a mut dyn Display,
