@@ -2,7 +2,7 @@
 
 use shotline_memory::MemoryError;
 use shotline_verbs::api::{PostError, Status, VerbsError};
-use shotline_verbs::cm::{Client, ClientError};
+use shotline_verbs::cm::{Client, ClientError, TargetFailure};
 
 /// A node cannot be used any more, or not at all.
 #[derive(Debug, thiserror::Error)]
@@ -32,13 +32,10 @@ pub enum NodeError {
 
 /// Returns why an operation has failed.
 pub(crate) fn reason(status: Status, client: &Client) -> NodeError {
-    // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone.
-    if status == Status::Flushed || !client.is_connected() {
-        return NodeError::Closed;
+    match client.failure(status) {
+        TargetFailure::Closed => NodeError::Closed,
+        TargetFailure::Unresponsive => NodeError::Operation("the node does not respond".into()),
+        TargetFailure::Access => NodeError::Operation("the node refused the access: key, range or rights".into()),
+        failure @ TargetFailure::Other(_) => NodeError::Operation(failure.to_string()),
     }
-    NodeError::Operation(match status {
-        Status::RetryExceeded => "the node does not respond".into(),
-        Status::RemoteAccess => "the node refused the access: key, range or rights".into(),
-        status => format!("an operation failed: {status:?}"),
-    })
 }

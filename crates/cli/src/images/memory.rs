@@ -4,7 +4,7 @@ use crate::Result;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Data, Element, Operation, Qp, QpConfig, QpType, Remote, SendWr, Status};
 use shotline_verbs::cm::message::{RegionKey, Rights};
-use shotline_verbs::cm::{Client, Endpoint, QpRequest};
+use shotline_verbs::cm::{Client, Endpoint, QpRequest, TargetFailure};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -113,21 +113,12 @@ impl<P: Endpoint> ImageMemory<P> {
             for completion in &done[..count] {
                 match completion.status {
                     Status::Success => ids.push(completion.id),
-                    status => return Err(self.failed(status)),
+                    status => return Err(self.client.failure(status).into()),
                 }
             }
             if count < BATCH {
                 return Ok(any);
             }
-        }
-    }
-
-    fn failed(&self, status: Status) -> Box<dyn std::error::Error> {
-        match status {
-            _ if !self.client.is_connected() => "the target closed the connection".into(),
-            Status::RetryExceeded => "the target does not respond".into(),
-            Status::RemoteAccess => "the target refused the access: key, range or rights".into(),
-            status => format!("an operation failed: {status:?}").into(),
         }
     }
 
@@ -144,7 +135,7 @@ impl<P: Endpoint> ImageMemory<P> {
 
     /// Returns an error if the target has closed the connection.
     pub fn check(&self) -> Result {
-        if self.client.is_connected() { Ok(()) } else { Err("the target closed the connection".into()) }
+        if self.client.is_connected() { Ok(()) } else { Err(TargetFailure::Closed.into()) }
     }
 
     /// Returns the processor time of the target in seconds.

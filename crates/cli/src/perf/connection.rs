@@ -4,9 +4,9 @@ use crate::Result;
 use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
-use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
+use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig};
 use shotline_verbs::cm::message::{Bits24, Receives, RegionKey, RegisteredMemory, Rights, TargetRole};
-use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest};
+use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest, TargetFailure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -217,21 +217,16 @@ impl<P: Endpoint> Connection<P> {
 
     /// Returns an error if the target is gone.
     pub fn check(&self) -> Result {
-        if self.client.is_connected() { Ok(()) } else { Err("the target closed the connection".into()) }
+        if self.client.is_connected() { Ok(()) } else { Err(TargetFailure::Closed.into()) }
     }
 
     /// Returns the error for a failed completion.
     pub fn failed(&self, completion: &Completion) -> Box<dyn std::error::Error> {
-        if !self.client.is_connected() {
-            return "the target closed the connection".into();
-        }
         let links = self.provider.links(0, usize::MAX).into_iter().flat_map(|status| status.links);
         let mismatch = links.filter_map(|link| link.mismatch()).next();
-        match (completion.status, mismatch) {
-            (Status::RetryExceeded, Some(mismatch)) => mismatch.into(),
-            (Status::RetryExceeded, None) => "the target does not respond".into(),
-            (Status::RemoteAccess, _) => "the target refused the access: key, range or rights".into(),
-            (status, _) => format!("an operation failed: {status:?}").into(),
+        match (self.client.failure(completion.status), mismatch) {
+            (TargetFailure::Unresponsive, Some(mismatch)) => mismatch.into(),
+            (failure, _) => failure.into(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::message::{
     Accept, Answer, Bits24, Disconnect, Hello, Kind, LinksFrom, MAX_MESSAGE_BYTES, Malformed, Offer, PathMtu, Receives,
     Refusal, Regions, Request, RoleAssignment, Statistics, TargetRole, VERSION, Welcome, framed, parse, unframed,
 };
-use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
+use crate::api::{Mtu, Qp, QpConfig, QpType, Status, VerbsError};
 use crate::dial;
 use crate::shm::ShmEndpoint;
 use crate::spacefibre::LinksStatus;
@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Error of a control connection.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,23 @@ pub enum ClientError {
     /// The random source failed.
     #[error("the operating system's random source cannot be read")]
     Random,
+}
+
+/// Why an operation at a target has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetFailure {
+    /// The target has ended, or has closed the connection.
+    #[error("the target closed the connection")]
+    Closed,
+    /// The target did not acknowledge.
+    #[error("the target does not respond")]
+    Unresponsive,
+    /// The target refused key, range or rights.
+    #[error("the target refused the access: key, range or rights")]
+    Access,
+    /// The operation ended with another status.
+    #[error("an operation failed: {0:?}")]
+    Other(Status),
 }
 
 /// Timeout for connecting and for an answer. It is long because a target may sleep and answers a wrong token late.
@@ -168,7 +185,7 @@ impl Client {
         // The offer must come first because the target does not wait for it.
         let offer = offer(ours)?;
         send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Disconnected)?;
-        match self.read_answer()? {
+        match self.read_answer(TIMEOUT)? {
             Answer::Linked => Ok(offer),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -306,22 +323,45 @@ impl Client {
         !matches!(poll(&mut fds, Some(&zero)), Ok(1..))
     }
 
+    /// Returns why an operation has failed: the first one of a queue pair, whose completion has this status.
+    pub fn failure(&self, status: Status) -> TargetFailure {
+        match status {
+            // Without a failed operation before it, a flushed one means that the other end of the queue pair is gone. Its
+            // end is not always noticed before that of the connection.
+            Status::Flushed => TargetFailure::Closed,
+            _ if !self.is_connected() => TargetFailure::Closed,
+            Status::RetryExceeded => TargetFailure::Unresponsive,
+            Status::RemoteAccess => TargetFailure::Access,
+            status => TargetFailure::Other(status),
+        }
+    }
+
     /// Sends a request and waits for its answer.
     fn call(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.stream.write_all(&framed(request)).map_err(ClientError::Disconnected)?;
-        self.read_answer()
+        self.read_answer(TIMEOUT)
     }
 
-    fn read_answer(&mut self) -> Result<Answer, ClientError> {
+    fn read_answer(&mut self, timeout: Duration) -> Result<Answer, ClientError> {
+        // A timeout of the socket would begin again with each part, and after each stop of this process.
+        let deadline = Instant::now() + timeout;
+        // An answer that came while this process was stopped is still read.
+        let mut is_late = false;
         let message = loop {
             if let Some(message) = unframed(&mut self.input, MAX_MESSAGE_BYTES)? {
                 break message;
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() && std::mem::replace(&mut is_late, true) {
+                return Err(ClientError::Disconnected(io::ErrorKind::TimedOut.into()));
+            }
+            let left = left.max(Duration::from_millis(1));
+            self.stream.set_read_timeout(left).map_err(ClientError::Disconnected)?;
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(ClientError::Disconnected(io::ErrorKind::UnexpectedEof.into())),
                 Ok(read) => self.input.extend_from_slice(&bytes[..read]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
                 Err(error) => return Err(ClientError::Disconnected(error)),
             }
         };
@@ -344,14 +384,12 @@ impl Stream {
             ControlAddress::Tcp(address) => {
                 let stream = dial::tcp(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()), TIMEOUT)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
                 keep_alive(stream.as_fd())?;
                 Ok(Self::Tcp(stream))
             }
             ControlAddress::Unix(path) => {
                 let stream = UnixStream::from(dial::unix(path, SocketType::STREAM, TIMEOUT)?);
-                stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
                 Ok(Self::Unix(stream))
             }
@@ -363,6 +401,13 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
             Self::Unix(_) => None,
+        }
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),
         }
     }
 
@@ -389,4 +434,48 @@ fn send_with_socket(stream: &UnixStream, message: &[u8], socket: OwnedFd) -> io:
     control.push(SendAncillaryMessage::ScmRights(&fds));
     let sent = sendmsg(stream, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
     (&*stream).write_all(&message[sent..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> (Client, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let welcome = Welcome {
+            version: VERSION,
+            provider: String::new(),
+            max_queue_pairs: 0,
+            max_operation: 0,
+            supports_roles: false,
+            link: None,
+        };
+        (Client { stream: Stream::Unix(near), input: Vec::new(), welcome }, far)
+    }
+
+    #[test]
+    fn operation_flushed_first_means_that_the_target_is_gone() {
+        let (client, far) = client();
+        assert_eq!(client.failure(Status::Flushed), TargetFailure::Closed);
+        assert_eq!(client.failure(Status::RetryExceeded), TargetFailure::Unresponsive);
+        assert_eq!(client.failure(Status::RemoteAccess), TargetFailure::Access);
+        assert_eq!(client.failure(Status::BadResponse), TargetFailure::Other(Status::BadResponse));
+        drop(far);
+        assert_eq!(client.failure(Status::RetryExceeded), TargetFailure::Closed);
+    }
+
+    #[test]
+    fn answer_in_endless_parts_ends_at_the_timeout() {
+        let (mut client, mut far) = client();
+        let sender = std::thread::spawn(move || {
+            far.write_all(&1000_u32.to_be_bytes()).unwrap();
+            while far.write_all(&[0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = client.read_answer(Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.to_string(), "the connection to the target broke: timed out");
+        drop(client);
+        sender.join().unwrap();
+    }
 }

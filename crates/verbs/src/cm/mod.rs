@@ -27,7 +27,7 @@ pub mod message;
 mod token;
 
 pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
-pub use client::{Client, ClientError, MAX_WATCHED_LINKS, QpRequest};
+pub use client::{Client, ClientError, MAX_WATCHED_LINKS, QpRequest, TargetFailure};
 pub use control::{Control, ControlAddress, ControlLimits};
 pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
