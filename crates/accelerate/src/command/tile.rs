@@ -9,8 +9,6 @@ use shotline_compute::stencil::{Boundary, Edge, Stencil, Tile, Weights};
 const MAX_SCRATCH: u64 = 256 << 20;
 const HALO_ABOVE: u8 = 1;
 const HALO_BELOW: u8 = 2;
-/// Flags of this kernel.
-pub(super) const FLAGS: u8 = HALO_ABOVE | HALO_BELOW;
 /// Offset of the squares in a command that asks for none.
 const NO_SQUARES: u64 = u64::MAX;
 
