@@ -5,6 +5,7 @@ That initiator is in `initiator.py`.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -15,7 +16,7 @@ import pytest
 from initiator import ACK, ATOMIC_ACK, FETCH_ADD, Initiator
 from memory_target import Target, perf, region
 
-from common import Process, run, until
+from common import PROGRAM, WAIT_TIMEOUT_S, Process, run, until
 
 
 @pytest.fixture
@@ -168,6 +169,17 @@ def test_a_rate_is_measured_with_a_target_of_its_own(verb):
     assert worst * 0.999 <= row["bytes"] * 8e-9 / row["seconds"] <= best * 1.001, row
     for cpu in ("cpu_initiator_percent", "cpu_target_percent"):
         assert 0 < row[cpu]["average"] <= row[cpu]["worst"]
+
+
+def test_a_program_that_has_been_removed_still_starts_its_target(tmp_path):
+    program = tmp_path / "shotline"
+    shutil.copy(PROGRAM, program)
+    file = os.open(program, os.O_RDONLY)
+    program.unlink()
+    words = [f"/proc/self/fd/{file}", "perf", "write", "--size", "8", "--seconds", "0.05", "--json"]
+    done = subprocess.run(words, check=False, pass_fds=[file], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S)
+    os.close(file)
+    assert done.returncode == 0 and json.loads(done.stdout)["operations"] > 0, done.stderr
 
 
 def test_retransmissions_are_in_the_summary():

@@ -1,5 +1,6 @@
 //! An emulated probe in a child process.
 
+use super::{program, spawn};
 use crate::Result;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,14 +13,11 @@ pub struct Probe(Child);
 impl Probe {
     /// Starts `shotline emulate probe` with `args` on a port that the kernel chooses. Also returns its set-up address.
     pub fn start(args: &[String]) -> Result<(Self, SocketAddr)> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
-            .args(args)
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C must reach only this program, which then stops the probe cleanly.
-            .process_group(0)
-            .spawn()?;
+        let mut command = Command::new(program()?);
+        command.args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"]).args(args);
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C must reach only this program, which then stops the probe cleanly.
+        let mut child = spawn(command.process_group(0))?;
         let mut line = String::new();
         let stderr = child.stderr.take().ok_or("the emulated probe has no standard error")?;
         let mut stderr = BufReader::new(stderr);

@@ -1,5 +1,6 @@
 //! A target in a child process.
 
+use super::{program, spawn};
 use crate::Result;
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{ControlAddress, Token};
@@ -31,7 +32,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 impl ChildTarget {
     /// Starts `shotline target` with these arguments. Its token is read from a pipe that only this process reads.
     pub fn start(provider: &ProviderKind, args: &[String]) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(program()?);
         command.args(["target", "--until-stdin-ends", "--json"]).args(args);
         let folder = match provider.description().control {
             ControlSocket::Tcp => None,
@@ -40,13 +41,9 @@ impl ChildTarget {
         if let Some(folder) = &folder {
             command.arg("--listen").arg(folder.path().join("target"));
         }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C must reach only this program, which then ends the target cleanly.
-            .process_group(0)
-            .spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C must reach only this program, which then ends the target cleanly.
+        let mut child = spawn(command.process_group(0))?;
         let stderr = child.stderr.take().ok_or("the target has no standard error")?;
         let mut stderr = BufReader::new(stderr);
         let (mut listen, mut token, mut output) = (None, None, String::new());
