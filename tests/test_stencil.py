@@ -418,11 +418,15 @@ def test_maps_that_cannot_be_saved_are_refused_before_the_run(tmp_path):
         (("--map", folder / ".." / "out.npy"), "--map and --out have the same file"),
     ]:
         assert words in refused("64x64", "--out", out, *arguments, *nowhere)
+    matrix = tmp_path / "in.npy"
+    np.save(matrix, np.zeros((64, 64), np.float32))
+    assert "--map and the matrix have the same file" in refused(matrix, "--map", folder / ".." / "in.npy", *nowhere)
+    assert np.load(matrix).shape == (64, 64)
     # A run that fails keeps the map of the one before.
     map_.write_bytes(b"before")
     assert "127.0.0.1:1" in refused("64x64", "--out", out, "--map", map_, *nowhere)
     assert map_.read_bytes() == b"before"
-    assert sorted(tmp_path.iterdir()) == [folder, map_] and list(folder.iterdir()) == []
+    assert sorted(tmp_path.iterdir()) == [folder, matrix, map_] and list(folder.iterdir()) == []
 
 
 def test_a_map_that_fails_at_the_end_leaves_the_result(tmp_path):

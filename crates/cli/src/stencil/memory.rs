@@ -1,6 +1,6 @@
 //! Memory of the matrix: of this process, or a file. Files of a run, which have their names only when it has ended well.
 
-use super::args::Args;
+use super::args::{Args, MatrixArgument};
 use super::source::Source;
 use crate::Result;
 use crate::progress::Progress;
@@ -114,12 +114,17 @@ fn folder(path: &Path) -> &Path {
 pub fn map_file(args: &Args) -> Result<Option<OutFile>> {
     let Some(path) = &args.map else { return Ok(None) };
     let file = OutFile::create(path, true)?;
-    // The paths of one folder can differ, and the map would replace the result.
-    let same = |out: &PathBuf| {
-        out.file_name() == path.file_name() && folder(out).canonicalize().ok() == folder(path).canonicalize().ok()
+    // The paths of one folder can differ, and the map would replace the result or the matrix.
+    let same = |other: &&PathBuf| {
+        other.file_name() == path.file_name() && folder(other).canonicalize().ok() == folder(path).canonicalize().ok()
     };
-    if args.out.as_ref().is_some_and(same) {
-        return Err(format!("--map and --out have the same file, {}: choose another name", path.display()).into());
+    let matrix = match &args.matrix {
+        Some(MatrixArgument::File(matrix)) => Some(matrix),
+        Some(MatrixArgument::Generated(_)) | None => None,
+    };
+    let others = [("--out", args.out.as_ref()), ("the matrix", matrix)];
+    if let Some((what, _)) = others.iter().find(|(_, other)| other.as_ref().is_some_and(same)) {
+        return Err(format!("--map and {what} have the same file, {}: choose another name", path.display()).into());
     }
     Ok(Some(file))
 }
