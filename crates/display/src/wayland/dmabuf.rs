@@ -4,10 +4,8 @@
 //! fails, `wl_shm` is used. UNTESTED: the machines of the tests have no such device.
 
 use super::state::State;
-use super::sys;
 use crate::{FrameBuffer, Mode};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::OFlags;
 use std::sync::OnceLock;
 use wayland_client::protocol::wl_buffer::WlBuffer;
 use wayland_client::{Connection, Dispatch, Proxy as _, QueueHandle, event_created_child};
@@ -52,11 +50,9 @@ pub(super) fn take(state: &mut State) -> Option<Vec<WlBuffer>> {
 
 /// Returns dma-bufs of the frame buffers, or `None` if one cannot be created.
 fn dmabufs(mode: Mode, buffers: &[FrameBuffer]) -> Option<Vec<OwnedFd>> {
-    let device = rustix::fs::open("/dev/udmabuf", OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()?;
-    let page = rustix::param::page_size();
     let dmabuf = |buffer: &FrameBuffer| {
-        let size = (buffer.stride * mode.height as usize).next_multiple_of(page);
-        sys::dmabuf(&device, buffer.region.fd()?, buffer.offset as u64, size as u64).ok()
+        let bytes = buffer.stride * mode.height as usize;
+        buffer.region.to_dmabuf(buffer.offset, bytes).ok()
     };
     buffers.iter().map(dmabuf).collect()
 }

@@ -9,7 +9,6 @@ mod refreshes;
 mod schedule;
 mod setup;
 mod state;
-mod sys;
 
 use crate::{Display, DisplayError, Event, FrameBuffer, Mode, Request};
 use rustix::fd::{AsFd as _, BorrowedFd};

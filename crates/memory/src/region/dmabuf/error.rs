@@ -40,6 +40,17 @@ pub enum DmabufError {
     /// The kernel refused an operation on the descriptor.
     #[error("the file descriptor of the dma-buf cannot be used: {0}; check the limit of open files (ulimit -n)")]
     Descriptor(Errno),
+    /// The region is no shared memory.
+    #[error("a dma-buf cannot be made of this memory: expected shared memory (memfd)")]
+    NotShared,
+    /// The kernel does not make a dma-buf of the memory.
+    #[error("cannot make a dma-buf of shared memory by {device}: {source}; it needs CONFIG_UDMABUF, and permission")]
+    Create {
+        /// Path of the device.
+        device: &'static str,
+        /// Error of the kernel.
+        source: Errno,
+    },
     /// The driver could not make the bytes visible to the processor or to the device.
     #[error("synchronising the dma-buf failed: {0}; the device that exported it may be lost (dmesg)")]
     Sync(Errno),

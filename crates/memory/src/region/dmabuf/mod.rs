@@ -1,6 +1,7 @@
 //! A buffer of a device that its driver has exported as a file descriptor (dma-buf).
 
 mod error;
+mod memfd;
 
 pub use error::DmabufError;
 
