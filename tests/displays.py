@@ -77,6 +77,20 @@ class XServer(Server):
         assert self.name != ":", "Xvfb did not start"
         self.display = f"x11={self.name}"
 
+    def set_mode(self, width, height):
+        """Changes the mode of the screen, up to the size at its start."""
+        need("xrandr")
+        name = f"{width}x{height}-test"
+
+        def xrandr(*words):
+            subprocess.run(["xrandr", "--display", self.name, *words], check=True, timeout=WAIT_TIMEOUT_S)
+
+        # Of the timing, Xvfb uses only the size.
+        columns, rows = ([str(size + border) for border in (0, 8, 16, 24)] for size in (width, height))
+        xrandr("--newmode", name, "25", *columns, *rows)
+        xrandr("--addmode", "screen", name)
+        xrandr("--output", "screen", "--mode", name, "--fb", f"{width}x{height}")
+
     def screenshot(self):
         """Returns the screen as (row, column, colour), red first."""
         words = ["xwd", "-root", "-silent", "-display", self.name]

@@ -330,6 +330,34 @@ def test_display_that_goes_away_is_reported_with_the_frames():
     assert ended.json["shown"] > 0 and "the display has gone" in ended.json["end"]
 
 
+def wait_for_several(server, size, expected):
+    """Waits until several of the images have been seen on a screen of this size, at its upper left."""
+    seen = set()
+
+    def advances():
+        screen = server.screenshot()
+        assert screen.shape[1::-1] == size
+        part = screen[BAR:240, :320]
+        equal = (number for number, image in enumerate(expected) if (image[: len(part), : part.shape[1]] == part).all())
+        seen.update(equal)
+        return len(seen) > 2
+
+    until(advances, f"several images on a screen of {size}")
+
+
+def test_images_continue_while_the_screen_changes_its_mode():
+    expected = [pattern(number, 320, 240)[BAR:] for number in range(16)]
+    with XServer() as server:
+        words = ["images", "--json", "--display", server.display, "--mode", "320x240@60", "--count", 16, "--rate", 20]
+        with Process(*words) as process:
+            server.wait_for_picture(lambda screen: screen.any(), "the first frame")
+            for size in [(640, 400), (200, 150), (800, 600)]:  # the second is smaller than the window
+                server.set_mode(*size)
+                wait_for_several(server, size, expected)
+            ended = process.interrupt()
+    assert ended.code == 0 and ended.json["end"] == "interrupted" and ended.json["resizes"] == 0, ended.stderr
+
+
 def test_display_without_shared_memory_is_refused():
     with XServer("-extension", "MIT-SHM") as server:
         error = images("--display", server.display, "--count", 2).refused()
