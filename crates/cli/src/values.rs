@@ -2,12 +2,11 @@
 
 use shotline_acquire::config::peer;
 use shotline_verbs::api::Mtu;
-use shotline_verbs::cm::{ControlAddress, Token};
+use shotline_verbs::cm::ControlAddress;
 use shotline_verbs::soft::UdpOptions;
 use shotline_wire::setup::PORT;
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -71,15 +70,6 @@ pub fn control_address(text: &str) -> Result<ControlAddress, String> {
         |why: String| format!("expected HOST:PORT of a target, or a path with a '/' in it, found {text}: {why}");
     let mut found = text.to_socket_addrs().map_err(|error| expected(error.to_string()))?;
     found.next().map(ControlAddress::Tcp).ok_or_else(|| expected("it has no address".into()))
-}
-
-/// Returns the token of a running target, which is given itself or in a file.
-pub fn known_token(token: Option<Token>, file: Option<&Path>) -> crate::Result<Token> {
-    match (token, file) {
-        (Some(token), _) => Ok(token),
-        (None, Some(path)) => Ok(Token::read(path)?),
-        (None, None) => Err("a target needs a token: use --token or --token-file".into()),
-    }
 }
 
 /// Parses a positive number of seconds.

@@ -1,10 +1,10 @@
 //! Arguments of `shotline images`.
 
 use crate::Result;
+use crate::initiator::Access;
 use crate::values::{bind, seconds};
 use shotline_display::{DisplayKind, Mode};
 use shotline_memory::RegionKind;
-use shotline_verbs::cm::Token;
 use shotline_verbs::provider::ProviderKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,12 +79,8 @@ pub struct Args {
     /// Address of a running target
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
     pub to: Option<String>,
-    /// Token of the target
-    #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
-    pub token: Option<Token>,
-    /// File with the token, readable only by its owner
-    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Target")]
-    pub token_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Target")]
+    pub access: Access,
     /// Region of the target [default: the first that can be read and written]
     #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
     pub region: Option<String>,

@@ -17,7 +17,7 @@ use crate::child::{ChildTarget, address_arguments};
 use crate::initiator::{self, Target, WithEndpoints};
 use crate::output::{CpuTime, print_report, warn};
 use crate::progress::Progress;
-use crate::values::{control_address, known_token};
+use crate::values::control_address;
 use crate::{Result, signals};
 use frame::Frame;
 use memory::ImageMemory;
@@ -72,9 +72,7 @@ pub fn run(args: &Args) -> Result {
     };
     let to = match (&child, &args.to) {
         (Some(child), _) => (child.listen.clone(), child.token),
-        (None, to) => {
-            (control_address(to.as_deref().unwrap_or_default())?, known_token(args.token, args.token_file.as_deref())?)
-        }
+        (None, to) => (control_address(to.as_deref().unwrap_or_default())?, args.access.token()?),
     };
     let show = Show { args, kind, display, source, images, image_bytes, transport: &transport, to, stop: &stop };
     let done = initiator::with_endpoints(&transport, args.bind, show);

@@ -5,15 +5,14 @@ mod reading;
 mod show;
 mod source;
 
-use crate::values::{control_address, known_token, seconds};
+use crate::initiator::Access;
+use crate::values::{control_address, seconds};
 use crate::{Result, signals};
 use demo::{Demo, Load};
 use reading::Reading;
-use shotline_verbs::cm::Token;
 use shotline_verbs::spacefibre::LinkSelector;
 use show::Show;
 use source::{Source, Target};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,12 +37,8 @@ pub struct Args {
     /// Address of the target's control connections, or the path of its socket
     #[arg(value_name = "ADDRESS|PATH", required_unless_present = "demo")]
     to: Option<String>,
-    /// Token of the target
-    #[arg(long, value_name = "TOKEN", requires = "to")]
-    token: Option<Token>,
-    /// File with the token, readable only by its owner
-    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// Interval of the readings in seconds, from 0.1
     #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
     interval: Duration,
@@ -88,7 +83,7 @@ pub fn run(args: &Args) -> Result {
         }
         (None, to) => {
             let to = control_address(to.as_deref().unwrap_or_default())?;
-            let target = Target::connect(&to, known_token(args.token, args.token_file.as_deref())?)?;
+            let target = Target::connect(&to, args.access.token()?)?;
             watch(args, args.duration, target, &stop)
         }
     }

@@ -3,22 +3,21 @@
 use super::paper;
 use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
 use crate::child::address_arguments;
-use crate::initiator;
+use crate::initiator::{self, Access};
 use crate::interop::Service;
 use crate::target::Program;
-use crate::values::{Size, bind, control_address, known_token, mtu, probability, seconds, udp_options};
+use crate::values::{Size, bind, control_address, mtu, probability, seconds, udp_options};
 use crate::{Result, interop};
 use shotline_memory::RegionKind;
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{Flag, Mtu};
+use shotline_verbs::cm::ControlAddress;
 use shotline_verbs::cm::message::MAX_SERVICE_LEVEL;
-use shotline_verbs::cm::{ControlAddress, Token};
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Arguments of `shotline perf`.
@@ -106,12 +105,8 @@ pub struct Args {
     /// Operations to measure [default: 1000]
     #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Token of the target
-    #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
-    pub token: Option<Token>,
-    /// File with the token, readable only by its owner
-    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Target")]
-    pub token_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Target")]
+    pub access: Access,
     /// Region of the target [default: the first with the required rights]
     #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
     pub region: Option<String>,
@@ -328,11 +323,6 @@ impl Args {
     /// Returns the control address of a running target.
     pub fn target(&self) -> Result<ControlAddress> {
         Ok(control_address(self.to.as_deref().unwrap_or_default())?)
-    }
-
-    /// Returns the token of a running target.
-    pub fn known_token(&self) -> Result<Token> {
-        known_token(self.token, self.token_file.as_deref())
     }
 
     /// Returns the local address from which the target is reached.

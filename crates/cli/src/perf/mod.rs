@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result {
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     let to = match &child {
         Some(target) => (target.listen.clone(), target.token),
-        None => (args.target()?, args.known_token()?),
+        None => (args.target()?, args.access.token()?),
     };
     let done = match &args.transport {
         // Its endpoint can lose packets on purpose.

@@ -2,12 +2,12 @@
 
 use super::source::Shape;
 use crate::Result;
+use crate::initiator::Access;
 use crate::values::{Size, bind, seconds};
 use shotline_accelerate::command::Values;
 use shotline_accelerate::stencil::Extent;
 use shotline_compute::stencil::{Boundary, MAX_STEPS};
 use shotline_memory::RegionKind;
-use shotline_verbs::cm::Token;
 use shotline_verbs::provider::ProviderKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -86,12 +86,8 @@ pub struct Args {
     /// Address of a running node (shotline target --accelerate); repeat it for each node
     #[arg(long, value_name = "HOST:PORT", help_heading = "Nodes")]
     pub to: Vec<String>,
-    /// Token of the running nodes
-    #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Nodes")]
-    pub token: Option<Token>,
-    /// File with the token, readable only by its owner
-    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Nodes")]
-    pub token_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Nodes")]
+    pub access: Access,
     /// Local address for the traffic (soft) [default: the route's own, any port]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Nodes")]
     pub bind: Option<SocketAddr>,

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::child::{ChildTarget, address_arguments};
 use crate::initiator::{self, Target, WithEndpoints};
 use crate::output::warn;
-use crate::values::{control_address, known_token};
+use crate::values::control_address;
 use shotline_accelerate::Node;
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
@@ -25,7 +25,7 @@ pub fn with_nodes(args: &Args, work: impl WithNodes) -> Result {
         }
         children.iter().map(|child| (child.listen.clone(), child.token)).collect()
     } else {
-        let token = known_token(args.token, args.token_file.as_deref())?;
+        let token = args.access.token()?;
         let target = |to: &String| Ok((control_address(to)?, token));
         args.to.iter().map(target).collect::<Result<_>>()?
     };
