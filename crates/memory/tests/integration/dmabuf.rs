@@ -1,38 +1,19 @@
 //! Regions of dma-bufs, which the kernel makes of ordinary memory if it has /dev/udmabuf.
 
 use rustix::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::MemfdFlags;
 use shotline_conformance::Failure;
 use shotline_memory::{DmabufError, MemoryError, Region};
 use shotline_testing::or_skip;
+use std::fs::File;
 use std::sync::Arc;
-
-/// `struct udmabuf_create` and `UDMABUF_CREATE` of `include/uapi/linux/udmabuf.h`.
-#[repr(C)]
-struct Create {
-    memfd: u32,
-    flags: u32,
-    offset: u64,
-    size: u64,
-}
-const CREATE: libc::c_ulong = 0x4018_7542;
 
 /// Creates a dma-buf that begins with these bytes.
 fn exported(bytes: &[u8]) -> Result<OwnedFd, Failure> {
-    let device = rustix::fs::open("/dev/udmabuf", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let device = device.map_err(|error| format!("/dev/udmabuf: {error} (modprobe udmabuf, as root)"))?;
-    let memfd = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
-    let size = bytes.len().next_multiple_of(rustix::param::page_size()) as u64;
-    rustix::fs::ftruncate(&memfd, size).unwrap();
-    rustix::io::pwrite(&memfd, bytes, 0).unwrap();
-    rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
-    let create = Create { memfd: memfd.as_raw_fd() as u32, flags: 1, offset: 0, size };
-    // SAFETY: the kernel reads the structure, which outlives the call.
-    match unsafe { libc::ioctl(device.as_raw_fd(), CREATE as _, &raw const create) } {
-        -1 => Err(format!("UDMABUF_CREATE: {}", std::io::Error::last_os_error())),
-        // SAFETY: the kernel returned a new descriptor.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-    }
+    File::open("/dev/udmabuf").map_err(|error| format!("/dev/udmabuf: {error} (modprobe udmabuf, as root)"))?;
+    let memory = Region::memfd("test", bytes.len()).unwrap();
+    memory.write(0, bytes);
+    memory.to_dmabuf(0, bytes.len()).map_err(|error| error.to_string())
 }
 
 /// Creates a region of a new dma-buf that begins with these bytes.

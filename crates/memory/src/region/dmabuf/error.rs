@@ -44,7 +44,9 @@ pub enum DmabufError {
     #[error("a dma-buf cannot be made of this memory: expected shared memory (memfd)")]
     NotShared,
     /// The kernel does not make a dma-buf of the memory.
-    #[error("cannot make a dma-buf of shared memory by {device}: {source}; it needs CONFIG_UDMABUF, and permission")]
+    #[error(
+        "cannot make a dma-buf of shared memory by {device}: {source}; the device needs `modprobe udmabuf`, and permission"
+    )]
     Create {
         /// Path of the device.
         device: &'static str,
