@@ -165,6 +165,18 @@ mod tests {
         }
     }
 
+    /// The heading of flattened arguments remains for those that follow in the structure.
+    #[test]
+    fn json_has_no_heading_of_other_arguments() {
+        let mut cli = Cli::command();
+        cli.build();
+        for (words, command) in leaves(&cli, "shotline") {
+            let json = command.get_arguments().find(|argument| argument.get_id() == "json");
+            let heading = json.and_then(clap::Arg::get_help_heading);
+            assert!(matches!(heading, None | Some("Output")), "{words}: {heading:?}");
+        }
+    }
+
     /// Help that is written by hand can miss a new member of a registry.
     #[test]
     fn flag_help_names_every_registry_member() {

@@ -48,6 +48,9 @@ pub struct Args {
     /// Do not draw statistics: transfer all rows
     #[arg(long)]
     pub no_statistics: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
     #[arg(long, value_name = "WHAT", help_heading = "Display",
         help = format!("Where to show them: {} [default: the display of this session, else none]", DisplayKind::forms()))]
     pub display: Option<DisplayKind>,
@@ -90,9 +93,6 @@ pub struct Args {
     #[arg(long, value_name = "KIND", conflicts_with = "to", default_value = "heap", help_heading = "Target",
         help = format!("Kind of the memory of the target that is started: {}", RegionKind::forms()))]
     pub memory: RegionKind,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 fn rate(text: &str) -> std::result::Result<f64, String> {

@@ -91,6 +91,24 @@ pub struct Args {
     /// Measure as long as the paper: ten iterations of ten seconds each
     #[arg(long, requires = "matrix", conflicts_with_all = ["seconds", "iterations"])]
     pub paper: bool,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; spacefibre also 8192 and 16384 [default: the largest]
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
+    mtu: Option<Mtu>,
+    /// Socket receive buffer to request from the kernel, on both sides (soft) [default: 64M]
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<Size>,
+    /// Drop incoming packets with this probability, as a lossy network does (soft) [default: 0]
+    #[arg(long, value_name = "P", value_parser = probability)]
+    loss: Option<f64>,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Processor of the target in the child process
+    #[arg(long, value_name = "N", conflicts_with = "to")]
+    pub target_cpu: Option<u32>,
+    /// Print one JSON object for each measurement
+    #[arg(long)]
+    pub json: bool,
     #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target",
         help = format!("How to reach the target: {}", ProviderKind::choices()))]
     pub transport: ProviderKind,
@@ -113,27 +131,9 @@ pub struct Args {
     /// Local address for the traffic (soft) [default: the route's own, any port]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Target")]
     pub bind: Option<SocketAddr>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096; spacefibre also 8192 and 16384 [default: the largest]
-    #[arg(long, value_name = "BYTES", value_parser = mtu)]
-    mtu: Option<Mtu>,
-    /// Socket receive buffer to request from the kernel, on both sides (soft) [default: 64M]
-    #[arg(long, value_name = "BYTES")]
-    receive_buffer: Option<Size>,
-    /// Drop incoming packets with this probability, as a lossy network does (soft) [default: 0]
-    #[arg(long, value_name = "P", value_parser = probability)]
-    loss: Option<f64>,
     #[arg(long, value_name = "KIND", conflicts_with = "to", help_heading = "Target",
         help = format!("Memory of the target in the child process: {} [default: heap]", RegionKind::forms()))]
     pub memory: Option<RegionKind>,
-    /// Processor to run on
-    #[arg(long, value_name = "N")]
-    pub cpu: Option<u32>,
-    /// Processor of the target in the child process
-    #[arg(long, value_name = "N", conflicts_with = "to")]
-    pub target_cpu: Option<u32>,
-    /// Print one JSON object for each measurement
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Maximum length of an operation, in bytes.

@@ -79,6 +79,9 @@ pub struct Args {
     /// Compute all values again in this process by plain loops, or those of N places, and compare every bit
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "all")]
     pub verify: Option<Extent>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
     /// How to reach the nodes
     #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Nodes",
         help = format!("How to reach the nodes: {}", ProviderKind::choices()))]
@@ -106,9 +109,6 @@ pub struct Args {
     /// Time after which a node that does nothing is considered hung, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds, help_heading = "Nodes")]
     pub timeout: Duration,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// A matrix as named on the command line.
