@@ -6,6 +6,7 @@
 //! - [`prbs`]: test patterns that a verifier regenerates instead of storing a copy.
 //! - [`spectrum`]: Welch spectra, their strongest peaks, SINAD and SNR.
 //! - [`stencil`]: many steps of a five-point stencil in one pass over a matrix, with the same bits for every tiling.
+//! - [`ultrasound`]: the transducer and its transmissions.
 //!
 //! Kernels are plain functions over slices, or small structs where state is carried from block to block. Each has a
 //! portable implementation. If the processor has suitable vector instructions, an implementation in a `sys` module is
@@ -17,6 +18,7 @@ pub mod pack12;
 pub mod prbs;
 pub mod spectrum;
 pub mod stencil;
+pub mod ultrasound;
 
 mod sample;
 

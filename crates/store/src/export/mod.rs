@@ -5,13 +5,13 @@
 //! replaced by zeros: see `docs/formats.md`.
 
 mod about;
-mod array;
 pub mod conformance;
 mod destination;
 mod digital_rf;
 mod error;
 mod foreign;
 mod format;
+mod frames;
 mod image;
 mod options;
 mod packets;
@@ -26,7 +26,6 @@ mod zea;
 use crate::draft::Replace;
 use crate::read::Recording;
 pub use about::{FormatInfo, Losses, OptionKind, Target};
-pub use array::Array;
 use destination::Destination;
 pub use error::ExportError;
 pub use format::{Format, HEADER, rows};

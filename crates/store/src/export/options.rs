@@ -1,8 +1,8 @@
 //! Format-specific options.
 
 use super::about::{FormatInfo, OptionKind};
-use super::array::Array;
 use super::error::ExportError;
+use shotline_compute::ultrasound::Array;
 
 /// Parameters of radio formats that are not in a recording.
 #[derive(Clone, Debug, Default)]

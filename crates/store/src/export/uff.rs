@@ -4,9 +4,9 @@
 //! take no space in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
 use super::about::{FormatInfo, Losses, OptionKind, Target};
-use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
+use super::frames::Frames;
 use super::options::Options;
 use super::shots::Shots;
 use crate::info::text;
@@ -14,6 +14,7 @@ use crate::rows::State;
 use hdf5::types::H5Type;
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::ArrayView2;
+use shotline_compute::ultrasound::Array;
 
 pub(super) const ABOUT: FormatInfo = FormatInfo {
     name: "uff",
@@ -117,7 +118,7 @@ fn probe(at: &Group, array: &Array, elements: usize) -> hdf5::Result<()> {
 }
 
 fn waves(at: &Group, array: &Array) -> hdf5::Result<()> {
-    let count = array.angles_rad.len().max(1);
+    let count = array.waves();
     let sequence = object(at, "sequence", "uff.wave", count)?;
     for (index, angle) in array.angles_rad.iter().enumerate() {
         // A single wave is the group itself; several waves are members of it.

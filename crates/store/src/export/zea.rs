@@ -5,9 +5,9 @@
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
 use super::about::{FormatInfo, Losses, OptionKind, Target};
-use super::array::{Array, Frames};
 use super::destination::Destination;
 use super::error::ExportError;
+use super::frames::Frames;
 use super::options::Options;
 use super::shots::Shots;
 use crate::info::{text, timestamp};
@@ -16,6 +16,7 @@ use hdf5::plist::dataset_create::{AllocTime, FillTime};
 use hdf5::types::{H5Type, VarLenUnicode};
 use hdf5::{Dataset, Extents, File, Group};
 use ndarray::{ArrayView1, ArrayView2};
+use shotline_compute::ultrasound::Array;
 use std::str::FromStr;
 
 pub(super) const ABOUT: FormatInfo = FormatInfo {

@@ -1,7 +1,8 @@
 //! Environment of a check: a format, a recording for it, and an empty folder.
 
-use crate::export::{Array, ExportError, ExportReport, Format, OptionKind, Options, Progress, Selection, export};
+use crate::export::{ExportError, ExportReport, Format, OptionKind, Options, Progress, Selection, export};
 use crate::read::Recording;
+use shotline_compute::ultrasound::Array;
 use shotline_conformance::{Failure, failed};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,51 +1,9 @@
-//! Parameters of ultrasound formats that are not in a recording: the probe and its transmissions.
+//! Mapping of shots to frames of an array's plane waves.
 
 use super::error::ExportError;
 use super::shots::{Shots, Span};
+use shotline_compute::ultrasound::Array;
 use shotline_wire::shot::Geometry;
-
-/// Linear array and its plane waves.
-#[derive(Clone, Debug)]
-pub struct Array {
-    /// Element pitch in metres.
-    pub pitch_m: f64,
-    /// Width of an element in metres.
-    pub width_m: f64,
-    /// Height of an element in metres.
-    pub height_m: f64,
-    /// Centre frequency of the pulse in Hz.
-    pub centre_hz: f64,
-    /// Speed of sound in metres per second.
-    pub sound_speed_m_s: f64,
-    /// Angles of the plane waves in radians, in the order of transmission. Each shot is one transmission; a frame is
-    /// one of each.
-    pub angles_rad: Vec<f64>,
-    /// Time from the transmission to the first sample, in seconds.
-    pub initial_time_s: f64,
-}
-
-impl Default for Array {
-    /// Returns a common 5 MHz probe with one plane wave at angle 0.
-    fn default() -> Self {
-        Self {
-            pitch_m: 0.3e-3,
-            width_m: 0.27e-3,
-            height_m: 5e-3,
-            centre_hz: 5e6,
-            sound_speed_m_s: 1540.0,
-            angles_rad: vec![0.0],
-            initial_time_s: 0.0,
-        }
-    }
-}
-
-impl Array {
-    /// Returns the x coordinates of the centres of `elements` elements, in metres.
-    pub(super) fn x_m(&self, elements: usize) -> Vec<f64> {
-        let centre = (elements as f64 - 1.0) / 2.0;
-        (0..elements).map(|element| (element as f64 - centre) * self.pitch_m).collect()
-    }
-}
 
 /// Mapping of shot numbers to frames of transmissions: shot `first + i` is transmission `i % waves` of frame
 /// `i / waves`. A lost shot leaves its entry empty and does not shift the others.
@@ -78,7 +36,7 @@ impl Frames {
         for other in spans {
             span.recorded += other?.recorded;
         }
-        let waves = array.angles_rad.len().max(1);
+        let waves = array.waves();
         let frames = span.count().div_ceil(waves as u64);
         if frames > MAX_FRAMES {
             let why = format!("shot numbers run from {} to {}: export a part (--from, --shots)", span.first, span.last);

@@ -1,0 +1,5 @@
+//! Ultrasound: the transducer and its transmissions.
+
+mod array;
+
+pub use array::Array;
