@@ -1,4 +1,4 @@
-//! CPU affinity of threads.
+//! CPU affinity and priority of threads.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -27,6 +27,14 @@ pub fn check(cpu: u32) -> Result<(), String> {
     let tried = std::thread::Builder::new().spawn(move || pin(cpu));
     let tried = tried.map_err(|error| format!("cannot check processor {cpu}: {error}"))?;
     tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Gives this thread the idle priority (`SCHED_IDLE`): it runs when no other thread wants its processor.
+///
+/// # Errors
+/// If the kernel refuses it.
+pub fn make_idle() -> std::io::Result<()> {
+    crate::sys::make_idle()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub struct Latency {
     count: u64,
     min: u64,
     max: u64,
+    sum: u64,
     /// Number of durations whose end is before their beginning: the two clocks disagree.
     pub negative: u64,
 }
@@ -21,7 +22,7 @@ pub struct Latency {
 impl Default for Latency {
     fn default() -> Self {
         let bins = vec![0; (BINS_PER_OCTAVE * (OCTAVES + 1)) as usize].into();
-        Self { bins, count: 0, min: u64::MAX, max: 0, negative: 0 }
+        Self { bins, count: 0, min: u64::MAX, max: 0, sum: 0, negative: 0 }
     }
 }
 
@@ -35,6 +36,7 @@ impl Latency {
         self.count += 1;
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
+        self.sum = self.sum.saturating_add(ns);
         let bin = bin(ns).min(self.bins.len() - 1);
         self.bins[bin] += 1;
     }
@@ -50,6 +52,21 @@ impl Latency {
     /// Returns the longest duration, 0 if there is none.
     pub fn max_ns(&self) -> u64 {
         self.max
+    }
+
+    /// Returns the sum of all durations.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum
+    }
+    /// Returns, for each octave, the largest duration in it and the number of durations up to there. The last octave has
+    /// no end.
+    pub fn octaves(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut below = 0;
+        self.bins.chunks(BINS_PER_OCTAVE as usize).enumerate().map(move |(octave, bins)| {
+            below += bins.iter().sum::<u64>();
+            let end = if octave == OCTAVES as usize { u64::MAX } else { end_of((octave + 1) * bins.len() - 1) };
+            (end, below)
+        })
     }
 
     /// Returns the duration that this fraction of all (0 to 1) does not exceed, rounded up to the end of its bin; 0 if
@@ -71,6 +88,7 @@ impl Latency {
     pub fn merge(&mut self, other: &Self) {
         self.bins.iter_mut().zip(&other.bins).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
         self.negative += other.negative;
@@ -142,5 +160,17 @@ mod tests {
         assert_eq!((latency.count(), latency.negative, latency.percentile_ns(0.5)), (0, 1, 0));
         latency.add(0, u64::MAX);
         assert_eq!(latency.percentile_ns(1.0), u64::MAX, "the last bin holds all that is longer");
+    }
+
+    #[test]
+    fn octaves_count_all_durations_up_to_their_end() {
+        let mut latency = Latency::default();
+        for ns in [3, 7, 8, 15, 16, 1000, u64::MAX] {
+            latency.add(0, ns);
+        }
+        let octaves: Vec<_> = latency.octaves().collect();
+        assert_eq!((octaves[0], octaves[1], octaves[2]), ((7, 2), (15, 4), (31, 5)));
+        assert_eq!((octaves[7], octaves.last().copied()), ((1023, 6), Some((u64::MAX, 7))));
+        assert_eq!(latency.sum_ns(), u64::MAX, "saturated");
     }
 }

@@ -24,6 +24,7 @@ pub mod sink;
 pub mod stages;
 mod stream;
 mod sys;
+pub mod tap;
 pub mod trigger;
 
 pub use latency::ShotLatencies;

@@ -1,10 +1,14 @@
 //! Counters of a run that other threads can read at any time.
 
 use crate::align::{Aligner, ClockState, EventCounters, SourceCounters};
+use crate::clock::Health;
 use crate::counters::StreamCounters;
+use crate::latency::ShotLatencies;
 use crate::stages::{self, Stage};
+use crate::tap::Tap;
 use arrayvec::ArrayVec;
-use shotline_store::shot::MAX_LINKS;
+use shotline_store::shot::{MAX_LINKS, RunCounters};
+use shotline_wire::shot::Geometry;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,6 +32,10 @@ pub struct Live {
     /// Stage from shot buffers into the file.
     pub(crate) store: Stage,
     alignment: Mutex<AlignmentStatus>,
+    /// Events for an observer.
+    tap: Tap,
+    details: Mutex<Option<Arc<Details>>>,
+    about: OnceLock<About>,
     listening: OnceLock<()>,
     on_notice: OnNotice,
 }
@@ -46,6 +54,36 @@ pub enum Notice {
         /// Reason.
         reason: String,
     },
+}
+
+/// What a run receives: known before its first shot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct About {
+    /// Name of the sender.
+    pub instrument: String,
+    /// Name of the framing.
+    pub framing: &'static str,
+    /// Shape of a link's shots.
+    pub geometry: Geometry,
+    /// Number of links.
+    pub links: usize,
+    /// Local address of the packets.
+    pub local: SocketAddr,
+    /// Period of the sender's test patterns; 0 for real samples.
+    pub pattern_period: u32,
+}
+
+/// All counters of a run at one time. They are read only while there is an observer ([`Live::tap`]).
+#[derive(Clone, Debug)]
+pub struct Details {
+    /// Counters of each stream, as a recording stores them at its end.
+    pub counters: RunCounters,
+    /// Latencies of each link's shots.
+    pub latencies: ArrayVec<ShotLatencies, MAX_LINKS>,
+    /// Free slots of the pool, and all.
+    pub pool: (usize, usize),
+    /// State of the receiver's clock.
+    pub clock: Health,
 }
 
 /// Callback for notices.
@@ -137,6 +175,28 @@ impl Live {
     pub fn alignment(&self) -> AlignmentStatus {
         // Plain numbers stay valid if a thread panics while it holds the lock.
         self.alignment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the place where an observer gets events.
+    pub fn tap(&self) -> &Tap {
+        &self.tap
+    }
+    /// Returns all counters, some times a second; none without an observer.
+    pub fn details(&self) -> Option<Arc<Details>> {
+        self.details.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    /// Returns what the run receives; none before it is known.
+    pub fn about(&self) -> Option<&About> {
+        self.about.get()
+    }
+    pub(crate) fn set_about(&self, about: About) {
+        let _ = self.about.set(about);
+    }
+    /// Publishes all counters. Skipped if an observer is reading, so that it never delays the receive thread.
+    pub(crate) fn set_details(&self, details: Details) {
+        if let Ok(mut shown) = self.details.try_lock() {
+            *shown = Some(Arc::new(details));
+        }
     }
 
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).

@@ -1,4 +1,4 @@
-//! `adjtimex(2)`, the only system call needed here that rustix does not offer.
+//! System calls that rustix does not offer: `adjtimex(2)`, `sched_setscheduler(2)`.
 
 use std::io;
 use std::mem::zeroed;
@@ -16,4 +16,18 @@ pub fn adjtimex() -> io::Result<(bool, u64)> {
         return Err(io::Error::last_os_error());
     }
     Ok((state.status & libc::STA_UNSYNC == 0 && clock != libc::TIME_ERROR, u64::try_from(state.maxerror).unwrap_or(0)))
+}
+
+/// Gives this thread the scheduling policy `SCHED_IDLE`.
+///
+/// # Errors
+/// If the call fails.
+pub fn make_idle() -> io::Result<()> {
+    // SAFETY: all-zero is a valid sched_param; this policy requires priority 0.
+    let param: libc::sched_param = unsafe { zeroed() };
+    // SAFETY: the pointer is to a live struct that the call reads; process 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -6,6 +6,7 @@ use crate::align;
 use crate::config::{Bytes, ResolvedSettings, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
+use crate::live::About;
 use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
@@ -114,6 +115,18 @@ impl<'a> PreparedRun<'a> {
         match before_s {
             None => Ok((budget.queue_events(slots), 0)),
             Some(before_s) => budget.split_for_trigger(slots, self.mode()?, before_s),
+        }
+    }
+
+    /// Returns what the run receives, for observers.
+    pub(super) fn about(&self, local: SocketAddr) -> About {
+        About {
+            instrument: self.instrument.name.clone(),
+            framing: self.framing.name(),
+            geometry: self.geometry,
+            links: self.configs.len(),
+            local,
+            pattern_period: self.instrument.pattern_period,
         }
     }
 

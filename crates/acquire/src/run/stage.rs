@@ -5,19 +5,23 @@ use super::end::RequestedEnd;
 use super::error::RunError;
 use super::idle::{Idle, IdlePolicy};
 use super::prepare::PreparedRun;
+use super::stored::stored_counters;
 use super::watch::{Watch, after_last};
-use crate::clock::Clock;
+use crate::clock::{Clock, Health};
 use crate::counters::StreamCounters;
 use crate::event::{JoinedItem, Joiner};
-use crate::live::Live;
+use crate::live::{Details, Live};
 use crate::receiver::Receiver;
 use crate::sink::Producer;
 use crate::stages::StageState;
-use crate::stream::Item;
+use crate::stream::{Item, StreamConfig};
+use crate::tap::TapServer;
+use shotline_memory::Pool;
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +31,10 @@ const BATCHES: usize = 32;
 const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(250);
 /// Interval of measuring the clock's lead over the kernel's.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of publishing all counters to an observer.
+const DETAILS_INTERVAL: Duration = Duration::from_millis(200);
+/// An observer gets no events while fewer than one in this many slots of the pool are free.
+const SHORT_POOL: usize = 4;
 /// Maximum time that passes for links between two polls: a pause of this thread does not count as silence of a link.
 const MAX_POLL_GAP: Duration = Duration::from_millis(10);
 
@@ -66,6 +74,11 @@ pub(super) struct ReceiveStage<'a, P> {
     /// Number of events handed to the sink.
     handed: u64,
     idle_policy: IdlePolicy,
+    configs: &'a [StreamConfig],
+    pool: &'a Arc<Pool>,
+    tap: TapServer,
+    /// State of the clock at its last refresh.
+    health: Health,
 }
 
 /// Result of the receive thread.
@@ -88,6 +101,8 @@ struct LoopState {
     last_shown: Instant,
     last_polled: Instant,
     last_refreshed: Instant,
+    /// Time at which all counters were last published.
+    last_detailed: Instant,
     /// State in the last iteration, its start, and the time in each state that is not reported yet.
     activity: StageState,
     activity_since: Instant,
@@ -109,6 +124,7 @@ impl LoopState {
             last_shown: started,
             last_polled: started,
             last_refreshed: started,
+            last_detailed: started,
             activity: StageState::Starved,
             activity_since: started,
             spent: [Duration::ZERO; 3],
@@ -122,7 +138,7 @@ impl LoopState {
 impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     /// Creates a stage. `receive_buffer`: size granted by the kernel, in bytes.
     pub(super) fn new(
-        prepared: &PreparedRun<'_>,
+        prepared: &'a PreparedRun<'_>,
         receiver: &'a mut Receiver<P>,
         output: Output<'a>,
         clock: &'a Clock,
@@ -146,6 +162,10 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
             sequential: settings.sequential.unwrap_or(false),
             handed: 0,
             idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.packetization().rest, Instant::now()),
+            configs: &prepared.configs,
+            pool: &prepared.pool,
+            tap: TapServer::new(prepared.configs.len(), prepared.pool.slots() as usize),
+            health: clock.refresh(),
         }
     }
 
@@ -160,6 +180,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
             }
         };
         self.show(&self.receiver.total());
+        self.show_details();
         self.report_times(&mut state.spent);
         let seconds = state.first.map_or(0.0, |first| (state.last - first).as_secs_f64());
         StageResult { ended, elapsed: state.started.elapsed(), seconds }
@@ -209,7 +230,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         let now = state.last_shown;
         if now - state.last_refreshed > CLOCK_INTERVAL {
             state.last_refreshed = now;
-            self.clock.refresh();
+            self.health = self.clock.refresh();
         }
         let total = self.receiver.total();
         if total.placed != state.placed || waits || self.blocked.is_some() {
@@ -217,6 +238,10 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         }
         let silence = Duration::from_nanos(self.elapsed_ns - state.settled_ns);
         self.show(&total);
+        if now - state.last_detailed > DETAILS_INTERVAL {
+            state.last_detailed = now;
+            self.show_details();
+        }
         if state.first.is_some() {
             self.report_times(&mut state.spent);
         } else {
@@ -240,6 +265,19 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     fn show(&mut self, total: &StreamCounters) {
         self.output.live.update(total, self.receiver.io().device_counters().lost());
         self.output.live.set_alignment(self.joiner.status());
+    }
+
+    /// Publishes all counters, if there is an observer.
+    fn show_details(&mut self) {
+        let live = self.output.live;
+        if live.tap().is_observed() {
+            live.set_details(Details {
+                counters: stored_counters(self.receiver, self.configs, &self.joiner.status()),
+                latencies: (0..self.configs.len()).map(|link| self.receiver.latencies(link).clone()).collect(),
+                pool: (self.pool.available(), self.pool.slots() as usize),
+                clock: self.health,
+            });
+        }
     }
 
     /// Reports the time spent in each state since the last call.
@@ -339,12 +377,20 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         let mut handed = false;
         loop {
             self.account_for_unjoined();
+            // A blocked event was counted and shown before.
+            let is_retry = self.blocked.is_some();
             let next = match self.blocked.take() {
                 Some(joined) => Some(joined),
                 None => self.joiner.pop(self.elapsed_ns).or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
-            self.events += u64::from(matches!(joined, JoinedItem::Event(_)));
+            if let JoinedItem::Event(event) = &joined
+                && !is_retry
+            {
+                self.events += 1;
+                let (pool, slots) = (self.pool, self.pool.slots() as usize);
+                self.tap.show(self.output.live.tap(), event, || pool.available() < slots / SHORT_POOL);
+            }
             // Without a queue shots are discarded here, which frees their buffers.
             let Some(producer) = &self.output.producer else { continue };
             handed = true;

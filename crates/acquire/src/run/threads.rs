@@ -71,6 +71,7 @@ pub(super) fn run<'a, P: PacketIo>(
         let producer = sink.as_ref().map(|_| Producer::new(Arc::clone(&queue), prepared.policy));
         let output = Output { producer, wake: &wake, rows_remaining, live };
         let mut stage = ReceiveStage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
+        live.set_about(prepared.about(local));
         live.set_listening(local);
         let mut result = stage.run(stop, &watch);
         watch.stop();
