@@ -10,7 +10,6 @@ use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::Live;
 use shotline_acquire::run::Outcome;
 use shotline_memory::{Registrar, Sge};
 use shotline_store::{VerifyOptions, verify};
@@ -108,7 +107,7 @@ pub fn run(args: &Args) -> Result {
         ..Settings::default()
     };
     let show = if !args.json && std::io::stderr().is_terminal() { Show::Screen } else { Show::Nothing };
-    let outcome = with_view(show, Target::of(&settings), |live: &Live| over_udp(&settings, &stop, live))?;
+    let outcome = with_view(show, Target::of(&settings), |live| over_udp(&settings, &stop, live))?;
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;

@@ -34,6 +34,7 @@ mod queued_writer;
 mod record;
 mod recover;
 mod replay;
+mod serve;
 mod signals;
 mod stencil;
 mod sweep;

@@ -1,6 +1,7 @@
 //! `shotline record`: records a probe, or another sender, into a file.
 
 use crate::output::{self, Summary, print_report};
+use crate::serve::ServeArgs;
 use crate::transport;
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
@@ -29,6 +30,7 @@ Examples:
   shotline record --probe 10.0.0.1:47910 --transport ibverbs:mlx5_0 --out run.h5           through an RDMA NIC
   shotline record --probe [::1]:47910 --out nvme:/dev/ng0n1 --shots 1000              a raw drive, by NVMe commands
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
+  shotline record --probe [::1]:47910 --out run.h5 --serve 127.0.0.1:8080            a page to watch the run, metrics
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
 pub struct Args {
@@ -47,6 +49,8 @@ pub struct Args {
     /// the number of rows visible to readers; with --durable they survive a power failure
     #[arg(long, conflicts_with = "quiet")]
     progress: bool,
+    #[command(flatten)]
+    serve: ServeArgs,
 }
 
 /// Records until the end that the settings define, or until Ctrl-C.
@@ -68,12 +72,13 @@ pub fn run(args: Args) -> Result {
     } else {
         Show::Nothing
     };
-    let outcome = with_view(show, Target::of(&settings), |live| {
+    let outcome = with_view(show, Target::of(&settings), |live| -> Result<Outcome> {
         // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
         signals::on_trigger(live.trigger())
             .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
         live.on_notice(move |notice| announce(&notice, shows_notices));
-        run_on_transport(&settings, &stop, live)
+        let _page = args.serve.run("record", &settings, live, &stop)?;
+        Ok(run_on_transport(&settings, &stop, live)?)
     })?;
     let summary = Summary::of(&outcome);
     print_report(args.json, &summary)?;

@@ -16,6 +16,7 @@ use shotline_acquire::live::{AlignmentStatus, LinkStatus, Live, LiveCounters};
 use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -33,8 +34,10 @@ const RATE_READINGS: usize = 4;
 /// The end of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
-    shots: Option<u64>,
-    seconds: Option<f64>,
+    /// Number of rows.
+    pub shots: Option<u64>,
+    /// Time in seconds.
+    pub seconds: Option<f64>,
 }
 
 impl Target {
@@ -56,8 +59,8 @@ pub enum Show {
 }
 
 /// Calls `work` while its progress is shown on standard error.
-pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -> T {
-    let live = Live::default();
+pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Arc<Live>) -> T) -> T {
+    let live = Arc::new(Live::default());
     std::thread::scope(|scope| {
         let (done, ended) = channel::<()>();
         let live = &live;

@@ -1,0 +1,102 @@
+//! `--serve`: the page to watch a long-running command.
+
+use crate::Result;
+use crate::view::Target;
+use shotline_acquire::config::Settings;
+use shotline_acquire::live::Live;
+use shotline_dashboard::guard::Guard;
+use shotline_dashboard::pictures::Studio;
+use shotline_dashboard::run::{RunInfo, RunSubject};
+use shotline_dashboard::{Options, Server};
+use shotline_verbs::cm::Token;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Arguments of the page.
+#[derive(clap::Args)]
+pub struct ServeArgs {
+    /// Serve a page to watch the command, and its metrics for Prometheus, at this address, such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Page")]
+    serve: Option<SocketAddr>,
+    /// Name of this machine by which browsers open the page; addresses and localhost need none
+    #[arg(long, value_name = "NAME", requires = "serve", value_delimiter = ',', help_heading = "Page")]
+    serve_name: Vec<String>,
+    /// Accept the page's controls from other machines as well, with the token
+    #[arg(long, requires = "serve", help_heading = "Page")]
+    serve_control: bool,
+    /// File with the token of the controls, readable only by its owner [default: a random one, which is printed]
+    #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
+    serve_token_file: Option<PathBuf>,
+}
+
+/// A page of a run.
+pub struct Page {
+    subject: Arc<RunSubject>,
+    /// Its clients get the last state when it is dropped.
+    _server: Server,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.subject.end();
+    }
+}
+
+impl ServeArgs {
+    /// Serves the page of a run until the returned value is dropped, if the arguments request one.
+    pub fn run(
+        &self,
+        command: &'static str,
+        settings: &Settings,
+        live: &Arc<Live>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<Page>> {
+        let Some(address) = self.serve else { return Ok(None) };
+        let token = match &self.serve_token_file {
+            Some(path) => Token::read(path)?,
+            None => Token::random()?,
+        };
+        let studio = Studio::open(Vec::new())?;
+        let info = info(command, settings);
+        let subject = Arc::new(RunSubject::new(info, Arc::clone(live), Arc::clone(stop), studio));
+        let guard =
+            Guard { names: self.serve_name.clone(), remote_control: self.serve_control, token: token.to_string() };
+        let server = Server::start(Options { address, guard }, Arc::clone(&subject) as _)?;
+        // The file's owner knows a token from a file.
+        let fragment = if self.serve_token_file.is_some() { String::new() } else { format!("#token={token}") };
+        errln!("page: http://{}/{fragment}", server.address());
+        Ok(Some(Page { subject, _server: server }))
+    }
+}
+
+fn info(command: &'static str, settings: &Settings) -> RunInfo {
+    let listed = match serde_json::to_value(settings) {
+        Ok(serde_json::Value::Object(listed)) => listed,
+        _ => serde_json::Map::new(),
+    };
+    let words = |value: serde_json::Value| match value {
+        serde_json::Value::String(text) => text,
+        value => value.to_string(),
+    };
+    let source = settings.probe.or(settings.listen).map(|address| address.to_string()).unwrap_or_default();
+    let first = settings.out.iter().flatten().next();
+    let title = match first {
+        Some(out) => format!("{source} to {}", out.display()),
+        None => source,
+    };
+    let Target { shots, seconds } = Target::of(settings);
+    let parent = first.and_then(|out| out.parent());
+    let folder = parent.map(|parent| if parent.as_os_str().is_empty() { ".".into() } else { parent.to_owned() });
+    RunInfo {
+        program: concat!("shotline ", env!("CARGO_PKG_VERSION")).into(),
+        command: command.into(),
+        title,
+        settings: listed.into_iter().map(|(key, value)| (key.into(), words(value))).collect(),
+        shots,
+        seconds,
+        folder,
+        takes_triggers: settings.pre_trigger.is_some(),
+    }
+}

@@ -1,0 +1,279 @@
+//! The subject of a run of `acquire`.
+
+mod families;
+mod journal;
+
+use crate::pictures::{Gallery, Studio};
+use crate::status::{About, LatencyReading, Level, Phase, ShotPresence, StageReading, Status, Table, Text};
+use crate::{Action, Control, Subject};
+use journal::Journal;
+use shotline_acquire::ShotLatencies;
+use shotline_acquire::latency::Latency;
+use shotline_acquire::live::{Details, LinkStatus, Live};
+use shotline_acquire::stages::{Bottleneck, Reading};
+use shotline_acquire::tap::ShotMark;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Number of shots in the presence map.
+const PRESENCE: usize = 256;
+/// Smallest and largest duration of the histograms' bins, as powers of two nanoseconds: 1 us to 17 s.
+const BINS: std::ops::RangeInclusive<u32> = 10..=34;
+
+/// What the page says about a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunInfo {
+    /// Name and version of the program.
+    pub program: Text,
+    /// Name of the command.
+    pub command: Text,
+    /// What it works on.
+    pub title: String,
+    /// Settings in the order to show.
+    pub settings: Vec<(Text, String)>,
+    /// Number of rows at which it ends.
+    pub shots: Option<u64>,
+    /// Time in seconds after which it ends.
+    pub seconds: Option<f64>,
+    /// Folder of its file, whose drive is shown.
+    pub folder: Option<PathBuf>,
+    /// Triggers have an effect.
+    pub takes_triggers: bool,
+}
+
+/// A run that is watched.
+pub struct RunSubject {
+    info: RunInfo,
+    live: Arc<Live>,
+    stop: Arc<AtomicBool>,
+    studio: Studio,
+    started: Instant,
+    ended: AtomicBool,
+    memory: Mutex<Memory>,
+}
+
+/// What is remembered between two states.
+#[derive(Default)]
+struct Memory {
+    marks: VecDeque<ShotMark>,
+    journal: Journal,
+}
+
+impl RunSubject {
+    /// Begins to watch a run. `stop` ends it.
+    pub fn new(info: RunInfo, live: Arc<Live>, stop: Arc<AtomicBool>, studio: Studio) -> Self {
+        live.tap().observe(true);
+        let (started, ended) = (Instant::now(), AtomicBool::new(false));
+        Self { info, live, stop, studio, started, ended, memory: Mutex::default() }
+    }
+
+    /// Notes that the run is over: its numbers are final.
+    pub fn end(&self) {
+        self.ended.store(true, Relaxed);
+        self.live.tap().observe(false);
+    }
+
+    fn phase(&self) -> Phase {
+        match (self.ended.load(Relaxed), self.live.is_listening(), self.live.read().packets) {
+            (true, ..) => Phase::Ended,
+            (_, false, _) => Phase::Starting,
+            (_, true, 0) => Phase::Waiting,
+            _ => Phase::Running,
+        }
+    }
+
+    fn progress(&self, rows: u64, seconds: f64) -> Option<f64> {
+        let by_shots = self.info.shots.map(|shots| rows as f64 / shots.max(1) as f64);
+        let by_time = self.info.seconds.map(|end| seconds / end.max(1e-3));
+        by_shots.or(by_time).map(|progress| progress.clamp(0.0, 1.0))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Marks and messages stay valid if a thread panics while it holds the lock.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subject for RunSubject {
+    fn about(&self) -> About {
+        let mut settings = self.info.settings.clone();
+        if let Some(about) = self.live.about() {
+            let geometry = &about.geometry;
+            settings.extend([
+                ("instrument".into(), about.instrument.clone()),
+                ("receives at".into(), about.local.to_string()),
+                (
+                    "shape of a shot".into(),
+                    format!(
+                        "{} samples x {} channels, {} bit",
+                        geometry.samples(),
+                        geometry.channels(),
+                        geometry.bits()
+                    ),
+                ),
+            ]);
+        }
+        let mut controls = vec![Control {
+            action: "stop",
+            label: "Stop",
+            about: "Ends the run cleanly: all that was received is in the file.",
+        }];
+        if self.info.takes_triggers {
+            controls.push(Control { action: "trigger", label: "Trigger", about: "Records the time around now." });
+        }
+        About {
+            program: self.info.program.clone(),
+            command: self.info.command.clone(),
+            title: self.info.title.clone(),
+            settings,
+            controls,
+            pictures: self.studio.gallery().kinds().to_vec(),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let (reading, details, alignment) = (self.live.read(), self.live.details(), self.live.alignment());
+        let (seconds, phase) = (self.started.elapsed().as_secs_f64(), self.phase());
+        let readings = self.live.stages();
+        let mut memory = self.memory();
+        while let Some(mark) = self.live.tap().pop_mark() {
+            memory.marks.push_back(mark);
+        }
+        let surplus = memory.marks.len().saturating_sub(PRESENCE);
+        memory.marks.drain(..surplus);
+        memory.journal.note(phase, details.as_deref(), &alignment);
+        Status {
+            seconds,
+            phase,
+            progress: self.progress(reading.rows, seconds),
+            families: families::of_run(&reading, details.as_deref()),
+            latencies: details.iter().flat_map(|details| latencies(details)).collect(),
+            limit: (phase == Phase::Running).then(|| Bottleneck::of(&readings).to_string()),
+            stages: readings.iter().map(stage).collect(),
+            levels: levels(details.as_deref(), self.info.folder.as_ref()),
+            presence: memory.marks.iter().map(presence).collect(),
+            tables: details.iter().map(|details| links(details, &alignment.links)).collect(),
+            log: memory.journal.entries(),
+        }
+    }
+
+    fn control(&self, action: &Action) -> Result<String, String> {
+        match action {
+            Action::Stop => {
+                self.stop.store(true, Relaxed);
+                Ok("The run ends; all that was received is written to the file.".into())
+            }
+            Action::Trigger if self.info.takes_triggers => {
+                self.live.trigger().store(true, Relaxed);
+                Ok("Triggered.".into())
+            }
+            Action::Trigger => Err("this run records everything: triggers need --pre-trigger".into()),
+        }
+    }
+
+    fn gallery(&self) -> Arc<Gallery> {
+        Arc::clone(self.studio.gallery())
+    }
+}
+
+fn stage(reading: &Reading) -> StageReading {
+    let Reading { stage, gbps, busy, starved, stalled, .. } = *reading;
+    StageReading { name: stage.into(), busy, starved, stalled, gbps }
+}
+
+fn presence(mark: &ShotMark) -> ShotPresence {
+    let ShotMark { link, number, complete, parts } = *mark;
+    ShotPresence { link, shot: number, complete, parts: format!("{parts:016x}") }
+}
+
+fn latencies(details: &Details) -> Vec<LatencyReading> {
+    let links = details.latencies.iter().enumerate();
+    links
+        .flat_map(|(link, ShotLatencies { from_sender, from_kernel })| {
+            [
+                ("shot_latency_from_sender", "Time from the sender's stamp to the complete shot", from_sender),
+                (
+                    "shot_latency_from_kernel",
+                    "Time from the first packet in the kernel to the complete shot",
+                    from_kernel,
+                ),
+            ]
+            .map(|(name, help, latency)| latency_reading(name, help, link, latency))
+        })
+        .collect()
+}
+
+fn latency_reading(name: &'static str, help: &'static str, link: usize, latency: &Latency) -> LatencyReading {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let quantile = |fraction| seconds(latency.percentile_ns(fraction));
+    let bins = latency.octaves().filter(|(end, _)| BINS.contains(&end.saturating_add(1).ilog2()));
+    LatencyReading {
+        name: name.into(),
+        help: help.into(),
+        labels: vec![("link", link.to_string())],
+        count: latency.count(),
+        sum_s: seconds(latency.sum_ns()),
+        quantiles_s: [
+            seconds(latency.min_ns()),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+            seconds(latency.max_ns()),
+        ],
+        bins: bins.map(|(end, count)| (seconds(end.saturating_add(1)), count)).collect(),
+    }
+}
+
+fn levels(details: Option<&Details>, folder: Option<&PathBuf>) -> Vec<Level> {
+    let mut levels = Vec::new();
+    if let Some(Details { pool: (free, slots), .. }) = details {
+        levels.push(Level {
+            label: "Shot buffers in use".into(),
+            used: (slots - free) as f64,
+            capacity: *slots as f64,
+            unit: "shots".into(),
+            high_is_bad: true,
+        });
+    }
+    if let Some(drive) = folder.and_then(|folder| rustix::fs::statvfs(folder).ok()) {
+        let bytes = |blocks: u64| blocks as f64 * drive.f_frsize as f64;
+        levels.push(Level {
+            label: "Drive".into(),
+            used: bytes(drive.f_blocks.saturating_sub(drive.f_bavail)),
+            capacity: bytes(drive.f_blocks),
+            unit: "bytes".into(),
+            high_is_bad: true,
+        });
+    }
+    levels
+}
+
+fn links(details: &Details, alignment: &[LinkStatus]) -> Table {
+    let columns = ["link", "packets", "shots", "complete", "partial", "dropped", "clock", "offset", "drift"];
+    let rows = details.counters.streams.iter().zip(alignment).enumerate().map(|(index, (stream, link))| {
+        let clock = &link.clock;
+        let state = match (link.stopped, clock.at_ns, clock.locked) {
+            (true, ..) => "stopped",
+            (_, 0, _) => "none",
+            (_, _, true) => "locked",
+            _ => "unlocked",
+        };
+        let counts = [
+            stream.packets_in,
+            stream.shots_seen,
+            stream.shots_complete,
+            stream.shots_partial,
+            stream.shot_drops.total(),
+        ];
+        let mut row = vec![index.to_string()];
+        row.extend(counts.map(|count| count.to_string()));
+        row.push(state.into());
+        row.push(format!("{:+.1} us", clock.offset_ns as f64 / 1e3));
+        row.push(format!("{:+.2} ppm", clock.drift_ppb as f64 / 1e3));
+        row
+    });
+    Table { title: "Links".into(), columns: columns.map(Into::into).to_vec(), rows: rows.collect() }
+}

@@ -1,0 +1,159 @@
+//! A page's WebSocket: the state as text messages, pictures as binary ones.
+
+use crate::Subject;
+use crate::pictures::{Gallery, Viewer};
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+
+/// Interval of the state.
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of pages.
+const MAX_PAGES: usize = 256;
+/// A page that takes nothing for this long is closed.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of messages of a page between two states.
+const MAX_MESSAGES: u32 = 100;
+
+/// The newest state, for all pages.
+pub(crate) struct Feed {
+    newest: watch::Sender<State>,
+    closed: watch::Sender<bool>,
+    places: Arc<Semaphore>,
+}
+
+/// A state as a message.
+#[derive(Clone)]
+struct State {
+    message: Utf8Bytes,
+    /// No other one follows.
+    is_last: bool,
+}
+
+impl State {
+    fn of(subject: &dyn Subject, is_last: bool) -> Self {
+        Self { message: message("status", &subject.status()), is_last }
+    }
+}
+
+impl Feed {
+    /// Begins to read the state of a subject, on the current runtime.
+    pub(crate) fn start(subject: Arc<dyn Subject>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            newest: watch::Sender::new(State::of(&*subject, false)),
+            closed: watch::Sender::new(false),
+            places: Arc::new(Semaphore::new(MAX_PAGES)),
+        });
+        let feed = Arc::clone(&this);
+        tokio::spawn(async move {
+            let mut closed = feed.closed.subscribe();
+            loop {
+                let ended = timeout(STATUS_INTERVAL, closed.wait_for(|closed| *closed)).await.is_ok();
+                if ended || feed.newest.receiver_count() > 0 {
+                    feed.newest.send_replace(State::of(&*subject, ended));
+                }
+                if ended {
+                    return;
+                }
+            }
+        });
+        this
+    }
+
+    /// Returns a place for one more page; none if all are taken.
+    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
+    /// Sends the last state.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+}
+
+fn message(name: &str, value: &impl serde::Serialize) -> Utf8Bytes {
+    // The shapes have string keys only, so that they can be written.
+    serde_json::to_string(&std::collections::BTreeMap::from([(name, value)])).unwrap_or_default().into()
+}
+
+/// A message of a page.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// The pictures that it shows now.
+    watch: Vec<String>,
+}
+
+/// Serves a page until it leaves, breaks the rules, or takes nothing for long.
+pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed: &Feed) {
+    let about = subject.about();
+    if !send(&mut socket, Message::Text(message("about", &about))).await {
+        return;
+    }
+    let gallery = subject.gallery();
+    let (mut states, mut painted) = (feed.newest.subscribe(), gallery.painted());
+    states.mark_changed();
+    let mut viewers: Vec<Viewer> = Vec::new();
+    let mut messages = 0;
+    loop {
+        tokio::select! {
+            received = socket.recv() => {
+                messages += 1;
+                match received {
+                    Some(Ok(Message::Text(text))) if messages <= MAX_MESSAGES => {
+                        // A page of another version may wish for what is unknown here.
+                        if let Ok(wish) = serde_json::from_str(&text) {
+                            viewers = watched(&gallery, &wish, viewers);
+                            painted.mark_changed();
+                        }
+                    }
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) if messages <= MAX_MESSAGES => {}
+                    _ => return,
+                }
+            }
+            changed = states.changed() => {
+                messages = 0;
+                let State { message, is_last } = states.borrow_and_update().clone();
+                if changed.is_err() || !send(&mut socket, Message::Text(message)).await {
+                    return;
+                }
+                if is_last {
+                    let (code, reason) = (close_code::NORMAL, Utf8Bytes::from_static("the command has ended"));
+                    send(&mut socket, Message::Close(Some(CloseFrame { code, reason }))).await;
+                    return;
+                }
+            }
+            changed = painted.changed(), if !viewers.is_empty() => {
+                if changed.is_err() {
+                    return;
+                }
+                painted.mark_unchanged();
+                for viewer in &mut viewers {
+                    let Some(picture) = viewer.next() else { continue };
+                    if !send(&mut socket, Message::Binary(picture)).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the viewers of a wish; those that exist continue.
+fn watched(gallery: &Arc<Gallery>, wish: &Wish, mut before: Vec<Viewer>) -> Vec<Viewer> {
+    let mut indices: Vec<usize> = wish.watch.iter().filter_map(|kind| gallery.index(kind)).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    before.retain(|viewer| indices.contains(&viewer.index()));
+    indices.retain(|index| before.iter().all(|viewer| viewer.index() != *index));
+    before.extend(indices.into_iter().map(|index| Viewer::new(gallery, index)));
+    before
+}
+
+/// Sends a message. Returns `false` if the page has left or takes nothing.
+async fn send(socket: &mut WebSocket, message: Message) -> bool {
+    matches!(timeout(SEND_TIMEOUT, socket.send(message)).await, Ok(Ok(())))
+}

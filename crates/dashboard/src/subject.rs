@@ -1,0 +1,42 @@
+//! What is shown and controlled.
+
+use crate::pictures::Gallery;
+use crate::status::{About, Status};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A long-running command.
+pub trait Subject: Send + Sync + 'static {
+    /// Returns what does not change.
+    fn about(&self) -> About;
+    /// Returns the current state. Called some times a second while somebody watches, and for each scrape of the metrics.
+    fn status(&self) -> Status;
+    /// Does what a control requests, without waiting for its end. Returns what was done.
+    ///
+    /// # Errors
+    /// A message for the user if it cannot be done.
+    fn control(&self, action: &Action) -> Result<String, String>;
+    /// Returns its pictures.
+    fn gallery(&self) -> Arc<Gallery>;
+}
+
+/// A control of the page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// Name of its [`Action`].
+    pub action: &'static str,
+    /// Label for people.
+    pub label: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+}
+
+/// What a control requests.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Action {
+    /// End the run cleanly.
+    Stop,
+    /// Trigger.
+    Trigger,
+}
