@@ -6,7 +6,7 @@
 //! - [`prbs`]: test patterns that a verifier regenerates instead of storing a copy.
 //! - [`spectrum`]: Welch spectra, their strongest peaks, SINAD and SNR.
 //! - [`stencil`]: many steps of a five-point stencil in one pass over a matrix, with the same bits for every tiling.
-//! - [`ultrasound`]: the transducer and its transmissions.
+//! - [`ultrasound`]: the transducer and its transmissions, images of their echoes by delay and sum.
 //!
 //! Kernels are plain functions over slices, or small structs where state is carried from block to block. Each has a
 //! portable implementation. If the processor has suitable vector instructions, an implementation in a `sys` module is

@@ -1,4 +1,4 @@
-//! Linear array and its plane waves.
+//! Linear array and its transmissions.
 
 /// Linear array and its plane waves. The elements lie on the x axis, symmetric to the origin; z is the depth.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +43,31 @@ impl Array {
         (0..elements).map(|element| (element as f64 - centre) * self.pitch_m).collect()
     }
 
+    /// Returns the plane waves of a frame, in the order of transmission.
+    pub fn plane_waves(&self) -> Vec<Wave> {
+        let angles = if self.angles_rad.is_empty() { &[0.0][..] } else { &self.angles_rad };
+        angles.iter().map(|angle_rad| Wave::Plane { angle_rad: *angle_rad }).collect()
+    }
+
     /// Returns the number of transmissions of a frame, at least 1.
     pub fn waves(&self) -> usize {
         self.angles_rad.len().max(1)
     }
+}
+
+/// A transmission. Its time zero is when it passes the origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wave {
+    /// Plane wave.
+    Plane {
+        /// Angle between its direction and the z axis in radians, positive towards positive x.
+        angle_rad: f64,
+    },
+    /// Spherical wave from a virtual source behind the array.
+    Diverging {
+        /// x coordinate of the source in metres.
+        x_m: f64,
+        /// z coordinate of the source in metres, negative.
+        z_m: f64,
+    },
 }
