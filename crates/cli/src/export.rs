@@ -1,6 +1,7 @@
 //! `shotline export`: converts a recording to the formats of other programs.
 
 use crate::Result;
+use crate::array::{ArrayArgs, CentreArgs};
 use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use crate::signals::stop_flag;
@@ -55,31 +56,10 @@ pub struct Args {
     array: ArrayArgs,
     #[command(flatten, next_help_heading = "Radio (digital-rf, sigmf)")]
     radio: RadioArgs,
+    #[command(flatten, next_help_heading = "Ultrasound and radio (uff, zea, digital-rf, sigmf)")]
+    centre: CentreArgs,
     #[command(flatten, next_help_heading = "Zarr")]
     zarr: ZarrArgs,
-}
-
-#[derive(clap::Args)]
-struct ArrayArgs {
-    /// Element pitch in mm [default: 0.3]
-    #[arg(long, value_name = "MM", value_parser = positive)]
-    pitch_mm: Option<f64>,
-    /// Width of an element in mm [default: 0.9 of the pitch]
-    #[arg(long, value_name = "MM", value_parser = positive)]
-    width_mm: Option<f64>,
-    /// Height of an element in mm [default: 5]
-    #[arg(long, value_name = "MM", value_parser = positive)]
-    height_mm: Option<f64>,
-    /// Speed of sound in m/s [default: 1540]
-    #[arg(long, value_name = "M/S", value_parser = positive)]
-    sound_speed: Option<f64>,
-    /// Plane-wave angles in degrees, in the order of transmission: one shot per angle, one frame per set of angles
-    /// [default: 0]
-    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, value_parser = angle)]
-    angles: Vec<f64>,
-    /// Time from the transmission to the first sample in us [default: 0]
-    #[arg(long, value_name = "US", allow_hyphen_values = true, value_parser = finite)]
-    initial_us: Option<f64>,
 }
 
 #[derive(clap::Args)]
@@ -87,9 +67,6 @@ struct RadioArgs {
     /// Channels are pairs: in-phase, then quadrature
     #[arg(long)]
     iq: bool,
-    /// Centre frequency in MHz; for ultrasound, of the pulse [default for ultrasound: 5]
-    #[arg(long, value_name = "MHZ", value_parser = positive)]
-    centre_mhz: Option<f64>,
 }
 
 #[derive(clap::Args)]
@@ -177,26 +154,21 @@ fn implied(to: &Path) -> Result<Format> {
 
 /// Returns the options that were given and that only some formats take, each with the kinds of formats that take it.
 fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [OptionKind])> {
-    let ArrayArgs { pitch_mm, width_mm, height_mm, sound_speed, angles, initial_us } = &args.array;
-    let RadioArgs { iq, centre_mhz } = &args.radio;
+    let RadioArgs { iq } = &args.radio;
     let ZarrArgs { chunk, shard, zstd } = &args.zarr;
     const ARRAY: &[OptionKind] = &[OptionKind::Array];
     const RADIO: &[OptionKind] = &[OptionKind::Radio];
     const ZARR: &[OptionKind] = &[OptionKind::Zarr];
+    const BOTH: &[OptionKind] = &[OptionKind::Array, OptionKind::Radio];
     let all = [
-        ("--pitch-mm", pitch_mm.is_some(), ARRAY),
-        ("--width-mm", width_mm.is_some(), ARRAY),
-        ("--height-mm", height_mm.is_some(), ARRAY),
-        ("--sound-speed", sound_speed.is_some(), ARRAY),
-        ("--angles", !angles.is_empty(), ARRAY),
-        ("--initial-us", initial_us.is_some(), ARRAY),
         ("--iq", *iq, RADIO),
-        ("--centre-mhz", centre_mhz.is_some(), &[OptionKind::Array, OptionKind::Radio]),
+        ("--centre-mhz", args.centre.centre_mhz.is_some(), BOTH),
         ("--chunk", !chunk.is_empty(), ZARR),
         ("--shard", shard.is_some(), ZARR),
         ("--zstd", zstd.is_some(), ZARR),
     ];
-    all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
+    let others = all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds));
+    args.array.given().map(|name| (name, ARRAY)).chain(others)
 }
 
 /// Returns the options of a format.
@@ -211,28 +183,10 @@ fn options(args: &Args, format: Format) -> Result<Options> {
     }
     Ok(match takes {
         OptionKind::Nothing => Options::Nothing,
-        OptionKind::Array => Options::Array(array(args)),
+        OptionKind::Array => Options::Array(args.array.array(&args.centre, &Array::default())),
         OptionKind::Radio => Options::Radio(radio(args)),
         OptionKind::Zarr => Options::Zarr(zarr(&args.zarr)?),
     })
-}
-
-fn array(args: &Args) -> Array {
-    let (given, default) = (&args.array, Array::default());
-    let or = |given: Option<f64>, scale: f64, default: f64| given.map_or(default, |value| value / scale);
-    let pitch_m = or(given.pitch_mm, 1e3, default.pitch_m);
-    Array {
-        pitch_m,
-        width_m: or(given.width_mm, 1e3, pitch_m * 0.9),
-        height_m: or(given.height_mm, 1e3, default.height_m),
-        centre_hz: args.radio.centre_mhz.map_or(default.centre_hz, |mhz| mhz * 1e6),
-        sound_speed_m_s: or(given.sound_speed, 1.0, default.sound_speed_m_s),
-        angles_rad: match &given.angles[..] {
-            [] => default.angles_rad,
-            angles => angles.iter().map(|angle| angle.to_radians()).collect(),
-        },
-        initial_time_s: or(given.initial_us, 1e6, default.initial_time_s),
-    }
 }
 
 fn zarr(given: &ZarrArgs) -> Result<ZarrOptions> {
@@ -244,24 +198,8 @@ fn zarr(given: &ZarrArgs) -> Result<ZarrOptions> {
     Ok(ZarrOptions { chunk, shard_shots: given.shard, zstd: given.zstd })
 }
 
-fn finite(text: &str) -> std::result::Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| "expected a number".into())
-}
-
-/// Parses a finite number above 0.
-pub fn positive(text: &str) -> std::result::Result<f64, String> {
-    let number = finite(text).ok().filter(|number| *number > 0.0);
-    number.ok_or_else(|| "expected a number above 0".into())
-}
-
-fn angle(text: &str) -> std::result::Result<f64, String> {
-    let number = finite(text).ok().filter(|degrees| (-90.0..=90.0).contains(degrees));
-    number.ok_or_else(|| "expected -90 to 90 degrees".into())
-}
-
 fn radio(args: &Args) -> Radio {
-    Radio { iq: args.radio.iq, centre_hz: args.radio.centre_mhz.map(|mhz| mhz * 1e6) }
+    Radio { iq: args.radio.iq, centre_hz: args.centre.hz() }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
     /// Factor from source values to samples [default: 1 for integers that fit, else the factor that makes them fit]
-    #[arg(long, value_name = "FACTOR", value_parser = crate::export::positive)]
+    #[arg(long, value_name = "FACTOR", value_parser = crate::array::positive)]
     scale: Option<f64>,
     /// Treat gaps of a source without shots as pauses, not as losses
     #[arg(long)]

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 #[macro_use]
 mod output;
 
+mod array;
 mod capture;
 mod child;
 mod demo;

@@ -14,6 +14,7 @@ pub enum Device {
 Examples:
   shotline emulate probe                                 wait on [::1]:47910 for a receiver
   shotline emulate probe --input rf.hdf5                 real RF data instead of test patterns
+  shotline emulate probe --phantom --angles=-5,0,5       echoes of known objects, for beamformers
   shotline emulate probe --loss 1e-4 --corrupt 1e-4      a bad link
   shotline emulate probe --listen 0.0.0.0:47910          found by `shotline probe discover` on the network
   shotline record --probe [::1]:47910 --out run.h5       the other side")]

@@ -1,8 +1,10 @@
 //! Settings of a probe.
 
+use super::array::ArrayFields;
 use super::faults::FaultRates;
 use super::pace::Pace;
 use serde::{Deserialize, Serialize};
+use shotline_compute::ultrasound::Array;
 use shotline_wire::shot::{MAX_SHOTS, Packing};
 use std::path::PathBuf;
 
@@ -34,6 +36,8 @@ pub struct Config {
     /// Factor from the input's values to samples. `None`: 1 if they fit the resolution, else the factor that makes them
     /// fit.
     pub scale: Option<f64>,
+    /// Phantom to send instead of test patterns. It has distinct shots of its own.
+    pub phantom: Option<Phantom>,
     /// Number of distinct shots to prepare: shot `n` carries the samples of distinct shot `n % distinct_shots`.
     pub distinct_shots: u32,
     /// Pace of shots in free-running mode.
@@ -54,6 +58,27 @@ pub struct Config {
     pub seed: Option<u64>,
 }
 
+/// Settings of a phantom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Phantom {
+    /// Array that acquires it.
+    #[serde(with = "ArrayFields")]
+    pub array: Array,
+    /// Phases in a cycle of the wall, one for each frame.
+    pub phases: u32,
+    /// Seed of the speckle and the noise.
+    pub seed: u64,
+}
+
+impl Default for Phantom {
+    /// Returns a common 5 MHz array with five plane waves, and 24 phases.
+    fn default() -> Self {
+        let angles_rad = [-10.0, -5.0, 0.0, 5.0, 10.0].map(f64::to_radians).to_vec();
+        Self { array: Array { angles_rad, ..Array::default() }, phases: 24, seed: 0 }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -65,6 +90,7 @@ impl Default for Config {
             sample_rate_hz: None,
             input: None,
             scale: None,
+            phantom: None,
             distinct_shots: 16,
             free_running: Pace::default(),
             trigger_hz: None,
@@ -76,6 +102,9 @@ impl Default for Config {
         }
     }
 }
+
+/// Largest magnitude of a plane wave's angle in degrees.
+const MAX_ANGLE: f64 = 80.0;
 
 /// Reason why settings are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -105,6 +134,21 @@ pub enum ConfigError {
         /// Configured value.
         found: u64,
     },
+    /// A phantom's plane wave that is nearly parallel to the array.
+    #[error("the angles of a phantom must be -{MAX_ANGLE} to {MAX_ANGLE} degrees, found {found}")]
+    Angle {
+        /// Configured angle in degrees.
+        found: f64,
+    },
+    /// An initial time that is not finite.
+    #[error("the initial time must be a finite number of seconds, found {found}")]
+    InitialTime {
+        /// Configured value.
+        found: f64,
+    },
+    /// Two sources of samples.
+    #[error("expected one source of samples, found an input file and a phantom")]
+    Sources,
     /// A reordering depth out of range.
     #[error("expected a reordering depth of 1 to {MAX_REORDER_DEPTH} packets, found {found}")]
     ReorderDepth {
@@ -139,6 +183,12 @@ impl Config {
         for (what, found) in [sample_rate, ("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {
             found.map_or(Ok(()), |found| positive(what, found))?;
         }
+        if let Some(phantom) = &self.phantom {
+            if self.input.is_some() {
+                return Err(ConfigError::Sources);
+            }
+            phantom.check(positive)?;
+        }
         let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.faults;
         for (what, found) in
             [("loss", loss), ("duplication", duplicate), ("reordering", reorder), ("corruption", corrupt)]
@@ -151,6 +201,26 @@ impl Config {
             return Err(ConfigError::ReorderDepth { found: reorder_depth });
         }
         Ok(())
+    }
+}
+
+impl Phantom {
+    fn check(&self, positive: impl Fn(&'static str, f64) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+        let Array { pitch_m, width_m, height_m, centre_hz, sound_speed_m_s, angles_rad, initial_time_s } = &self.array;
+        positive("the pitch", *pitch_m)?;
+        positive("the width of an element", *width_m)?;
+        positive("the height of an element", *height_m)?;
+        positive("the centre frequency", *centre_hz)?;
+        positive("the speed of sound", *sound_speed_m_s)?;
+        positive("the number of phases", self.phases.into())?;
+        if !initial_time_s.is_finite() {
+            return Err(ConfigError::InitialTime { found: *initial_time_s });
+        }
+        let outside = |angle: &&f64| !(-MAX_ANGLE..=MAX_ANGLE).contains(&angle.to_degrees());
+        match angles_rad.iter().find(outside) {
+            Some(angle) => Err(ConfigError::Angle { found: angle.to_degrees() }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -181,7 +251,8 @@ mod tests {
 
     #[test]
     fn settings_round_trip_as_json_and_refuse_unknown_keys() {
-        let config = Config { free_running: Pace::Rate(500.0), seed: Some(3), ..Config::default() };
+        let phantom = Some(Phantom::default());
+        let config = Config { free_running: Pace::Rate(500.0), phantom, seed: Some(3), ..Config::default() };
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!(serde_json::from_str::<Config>("{}").unwrap(), Config::default());
@@ -202,6 +273,18 @@ mod tests {
         assert!(refused(|c| c.free_running = Pace::Rate(0.0)).contains("shot rate must be a positive number, found 0"));
         assert!(refused(|c| c.sample_rate_hz = Some(0)).contains("the sample rate must be a positive number, found 0"));
         assert!(refused(|c| c.trigger_hz = Some(f64::NAN)).contains("found NaN"));
+        assert!(
+            refused(|c| (c.phantom, c.input) = (Some(Phantom::default()), Some("a.h5".into()))).contains("one source")
+        );
+        let phantom = |change: fn(&mut Phantom)| {
+            let mut phantom = Phantom::default();
+            change(&mut phantom);
+            Config { phantom: Some(phantom), ..Config::default() }.check().unwrap_err().to_string()
+        };
+        assert!(phantom(|p| p.array.pitch_m = 0.0).contains("the pitch must be a positive number, found 0"));
+        assert!(phantom(|p| p.phases = 0).contains("phases must be a positive number, found 0"));
+        assert!(phantom(|p| p.array.initial_time_s = f64::NAN).contains("found NaN"));
+        assert!(phantom(|p| p.array.angles_rad = vec![0.0, 1.5]).contains("-80 to 80 degrees, found 85.9"));
         assert!(refused(|c| c.faults.loss = 1.5).contains("probability of loss"));
         assert!(refused(|c| c.faults.reorder_depth = 0).contains("found 0"));
     }

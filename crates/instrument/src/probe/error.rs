@@ -72,6 +72,25 @@ pub enum SampleError {
         /// Samples requested.
         requested: u32,
     },
+    /// The sample rate is too low for a phantom's pulse.
+    #[error(
+        "a phantom with a centre frequency of {} MHz needs at least {} MS/s, found {}: raise the sample rate, or lower the centre frequency",
+        .centre_hz / 1e6, .lowest_hz / 1e6, .found_hz / 1e6
+    )]
+    SlowSampling {
+        /// Centre frequency of the pulse in Hz.
+        centre_hz: f64,
+        /// Lowest sample rate for it in Hz.
+        lowest_hz: f64,
+        /// Configured sample rate in Hz.
+        found_hz: f64,
+    },
+    /// The samples of a phantom end before its transmission.
+    #[error("the last sample of a phantom must be after the transmission, found {} us: raise the initial time", .end_s * 1e6)]
+    EarlyEnd {
+        /// Time of the last sample after the transmission, in seconds.
+        end_s: f64,
+    },
     /// The resulting geometry is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),

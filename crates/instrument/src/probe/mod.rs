@@ -6,7 +6,7 @@
 //! RoCEv2 datagrams (or in another framing) that end with an end-of-shot record.
 //!
 //! ```text
-//!  set-up messages, triggers          samples: test pattern or recorded RF
+//!  set-up messages, triggers          samples: test pattern, recorded RF or a phantom
 //!        │                                  │ once, at set-up
 //!        ▼                                  ▼
 //!     Probe ──── Pacer ── a shot ──►  prebuilt shots in one region
@@ -18,6 +18,7 @@
 //!
 //! [`Probe`] has no sockets and no clock; [`Server`] supplies both.
 
+mod array;
 pub(crate) mod clock;
 mod config;
 mod counters;
@@ -27,6 +28,7 @@ pub mod faults;
 mod link;
 pub mod pace;
 mod patterns;
+pub mod phantom;
 mod prebuilt;
 mod rf;
 #[cfg(feature = "rtl")]
@@ -39,7 +41,7 @@ mod tests;
 mod transport;
 
 pub use clock::{Skew, Stamp};
-pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL};
+pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL, Phantom};
 pub use counters::{Failures, LinkReport, ProbeCounters};
 pub use device::{FireError, Probe, Response, Step};
 pub use error::{ProbeError, SampleError};

@@ -1,7 +1,8 @@
-//! Sample sources of a probe: test patterns or recorded radio-frequency data.
+//! Sample sources of a probe: test patterns, recorded radio-frequency data or a phantom.
 
 use super::Config;
 use super::error::SampleError;
+use super::phantom::{Echoes, PhantomReport};
 use super::rf::{RfFile, RfReport};
 use serde::Serialize;
 use shotline_compute::{pack12, prbs};
@@ -26,6 +27,7 @@ enum Kind {
     /// The pattern number is the distinct shot's number.
     Prbs,
     Rf(RfFile),
+    Phantom(Box<Echoes>),
 }
 
 /// Description of a source, for reports.
@@ -33,8 +35,11 @@ enum Kind {
 pub struct SourceReport {
     /// Number of distinct shots.
     pub distinct_shots: u32,
-    /// Source file and conversion of its values; `None` for test patterns.
+    /// Source file and conversion of its values; `None` for other samples.
     pub rf: Option<RfReport>,
+    /// Contents of the phantom, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phantom: Option<PhantomReport>,
     /// Progress of the replayed recording, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,
@@ -57,6 +62,13 @@ impl Source {
     pub fn new(config: &Config) -> Result<Self, SampleError> {
         let geometry = |samples, rate| Geometry::new(config.channels, samples, config.bits, config.packing, rate);
         geometry(2, 0)?; // refuse invalid resolutions before scaling a file to them
+        if let Some(phantom) = &config.phantom {
+            let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
+            let geometry = geometry(config.samples.unwrap_or(DEFAULT_SAMPLES), rate)?;
+            let elements = usize::from(config.links) * usize::from(config.channels);
+            let echoes = Echoes::new(&phantom.array, phantom.phases, elements, &geometry, phantom.seed)?;
+            return Ok(Self { geometry, period: echoes.period(), kind: Kind::Phantom(Box::new(echoes)) });
+        }
         let Some(path) = &config.input else {
             let samples = config.samples.unwrap_or(DEFAULT_SAMPLES);
             let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
@@ -91,18 +103,19 @@ impl Source {
 
     /// Returns a description for reports.
     pub fn report(&self) -> SourceReport {
-        let rf = match &self.kind {
-            Kind::Prbs => None,
-            Kind::Rf(rf) => Some(rf.report().clone()),
+        let (rf, phantom) = match &self.kind {
+            Kind::Prbs => (None, None),
+            Kind::Rf(rf) => (Some(rf.report().clone()), None),
+            Kind::Phantom(echoes) => (None, Some(echoes.report().clone())),
         };
-        SourceReport { distinct_shots: self.period, rf, replay: None }
+        SourceReport { distinct_shots: self.period, rf, phantom, replay: None }
     }
 
-    /// Returns the period of the test patterns for set-up messages: 0 for recorded data.
+    /// Returns the period of the test patterns for set-up messages: 0 for other samples.
     pub fn pattern_period(&self) -> u32 {
         match self.kind {
             Kind::Prbs => self.period,
-            Kind::Rf(_) => 0,
+            Kind::Rf(_) | Kind::Phantom(_) => 0,
         }
     }
 
@@ -113,26 +126,30 @@ impl Source {
     /// If the length of `out` does not match the geometry, or `pattern` is not below the period.
     pub fn write(&self, link: u8, stream: u32, pattern: u32, geometry: &Geometry, out: &mut [u8]) {
         assert!(pattern < self.period, "distinct shot {pattern} of {}", self.period);
+        let channels = usize::from(geometry.channels());
+        let first = usize::from(link) * channels;
+        let (channels, samples) = (first..first + channels, geometry.samples() as usize);
         match &self.kind {
             Kind::Prbs => prbs::write_shot(stream, pattern.into(), geometry, out),
-            Kind::Rf(rf) => {
-                let channels = usize::from(geometry.channels());
-                let first = usize::from(link) * channels;
-                let samples = rf.time_major(pattern as usize, first..first + channels, geometry.samples() as usize);
-                match geometry.packing() {
-                    Packing::Packed12 => pack12::pack(&samples, out),
-                    Packing::Int16Le => {
-                        let bytes = samples.iter().flat_map(|sample| sample.to_le_bytes());
-                        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-                    }
-                    Packing::Int16Be => {
-                        let bytes = samples.iter().flat_map(|sample| sample.to_be_bytes());
-                        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-                    }
-                    Packing::Uint8 => out.iter_mut().zip(samples).for_each(|(to, from)| *to = from as u8),
-                }
-            }
+            Kind::Rf(rf) => pack(&rf.time_major(pattern as usize, channels, samples), geometry.packing(), out),
+            Kind::Phantom(echoes) => pack(&echoes.time_major(pattern, channels, samples), geometry.packing(), out),
         }
+    }
+}
+
+/// Packs samples into the bytes of a shot.
+fn pack(samples: &[i16], packing: Packing, out: &mut [u8]) {
+    match packing {
+        Packing::Packed12 => pack12::pack(samples, out),
+        Packing::Int16Le => {
+            let bytes = samples.iter().flat_map(|sample| sample.to_le_bytes());
+            out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        }
+        Packing::Int16Be => {
+            let bytes = samples.iter().flat_map(|sample| sample.to_be_bytes());
+            out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        }
+        Packing::Uint8 => out.iter_mut().zip(samples).for_each(|(to, from)| *to = *from as u8),
     }
 }
 

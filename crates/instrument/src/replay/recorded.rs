@@ -230,7 +230,7 @@ impl<T: RecordingReader> Shots for RecordedShots<T> {
         self.model
     }
     fn report(&self) -> SourceReport {
-        SourceReport { distinct_shots: 0, rf: None, replay: Some(self.report.clone()) }
+        SourceReport { distinct_shots: 0, rf: None, phantom: None, replay: Some(self.report.clone()) }
     }
     fn pattern_period(&self) -> u32 {
         self.pattern_period

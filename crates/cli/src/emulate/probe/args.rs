@@ -1,9 +1,10 @@
 //! Arguments of `shotline emulate probe`, and the settings derived from them.
 
+use crate::array::{ArrayArgs, CentreArgs};
 use crate::transport::SenderFlags;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Skew};
+use shotline_instrument::probe::{Config, Phantom, Skew};
 use shotline_wire::shot::Packing;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -107,6 +108,17 @@ pub struct Probe {
     /// End when standard input ends: for programs that start a probe as a child
     #[arg(long, hide = true)]
     pub(super) until_stdin_ends: bool,
+    /// Send echoes of a phantom instead of test patterns: wires, a cyst in speckle and a moving wall. `--seed` is also
+    /// that of the speckle and the noise [default: 0]
+    #[arg(long, conflicts_with_all = ["input", "scale", "pattern_shots"], help_heading = "Phantom")]
+    phantom: bool,
+    /// Frames in a cycle of the wall
+    #[arg(long, default_value_t = 24, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "phantom", help_heading = "Phantom")]
+    phases: u32,
+    #[command(flatten, next_help_heading = "Phantom")]
+    array: ArrayArgs,
+    #[command(flatten, next_help_heading = "Phantom")]
+    centre: CentreArgs,
 }
 
 fn pace(text: &str) -> std::result::Result<Pace, String> {
@@ -133,6 +145,7 @@ impl Probe {
             sample_rate_hz: self.sample_rate_hz,
             input: self.input.clone(),
             scale: self.scale,
+            phantom: self.phantom.then(|| self.phantom()),
             distinct_shots: self.pattern_shots,
             free_running: self.pace,
             trigger_hz: self.trigger_hz,
@@ -149,6 +162,18 @@ impl Probe {
             seed: self.seed,
         }
     }
+    fn phantom(&self) -> Phantom {
+        let default = Phantom::default();
+        let array = self.array.array(&self.centre, &default.array);
+        Phantom { array, phases: self.phases, seed: self.seed.unwrap_or(default.seed) }
+    }
+
+    /// Returns the name of an argument that describes an array, if one is given without a phantom.
+    pub(super) fn array_without_phantom(&self) -> Option<&'static str> {
+        let centre = self.centre.centre_mhz.map(|_| "--centre-mhz");
+        self.array.given().chain(centre).next().filter(|_| !self.phantom)
+    }
+
     /// Returns how the probe's clock differs from this machine's.
     pub(super) fn skew(&self) -> Skew {
         Skew { offset_ns: self.clock_offset_ns, drift_ppb: self.clock_drift_ppb }

@@ -1,0 +1,94 @@
+//! Arguments that describe an ultrasound array and its plane waves.
+
+use shotline_compute::ultrasound::Array;
+
+/// Arguments of an array, except its centre frequency ([`CentreArgs`]).
+#[derive(clap::Args)]
+pub struct ArrayArgs {
+    /// Element pitch in mm [default: 0.3]
+    #[arg(long, value_name = "MM", value_parser = positive)]
+    pitch_mm: Option<f64>,
+    /// Width of an element in mm [default: 0.9 of the pitch]
+    #[arg(long, value_name = "MM", value_parser = positive)]
+    width_mm: Option<f64>,
+    /// Height of an element in mm [default: 5]
+    #[arg(long, value_name = "MM", value_parser = positive)]
+    height_mm: Option<f64>,
+    /// Speed of sound in m/s [default: 1540]
+    #[arg(long, value_name = "M/S", value_parser = positive)]
+    sound_speed: Option<f64>,
+    /// Plane-wave angles in degrees, in the order of transmission: one shot per angle, one frame per set of angles
+    /// [default: 0; of a phantom: -10,-5,0,5,10]
+    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, value_parser = angle)]
+    angles: Vec<f64>,
+    /// Time from the transmission to the first sample in us [default: 0]
+    #[arg(long, value_name = "US", allow_hyphen_values = true, value_parser = finite)]
+    initial_us: Option<f64>,
+}
+
+/// Centre frequency, apart from [`ArrayArgs`] because radio formats have one too.
+#[derive(clap::Args)]
+pub struct CentreArgs {
+    /// Centre frequency in MHz; for ultrasound, of the pulse [default for ultrasound: 5]
+    #[arg(long, value_name = "MHZ", value_parser = positive)]
+    pub centre_mhz: Option<f64>,
+}
+
+impl CentreArgs {
+    /// Returns the centre frequency in Hz, if it is given.
+    pub fn hz(&self) -> Option<f64> {
+        self.centre_mhz.map(|mhz| mhz * 1e6)
+    }
+}
+
+impl ArrayArgs {
+    /// Returns the names of the arguments that are given.
+    pub fn given(&self) -> impl Iterator<Item = &'static str> {
+        let Self { pitch_mm, width_mm, height_mm, sound_speed, angles, initial_us } = self;
+        let all = [
+            ("--pitch-mm", pitch_mm.is_some()),
+            ("--width-mm", width_mm.is_some()),
+            ("--height-mm", height_mm.is_some()),
+            ("--sound-speed", sound_speed.is_some()),
+            ("--angles", !angles.is_empty()),
+            ("--initial-us", initial_us.is_some()),
+        ];
+        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
+    }
+
+    /// Returns the array with these arguments. What is not given is as in `default`; elements of another pitch have 0.9
+    /// of it as width.
+    pub fn array(&self, centre: &CentreArgs, default: &Array) -> Array {
+        let or = |given: Option<f64>, scale: f64, default: f64| given.map_or(default, |value| value / scale);
+        let pitch_m = or(self.pitch_mm, 1e3, default.pitch_m);
+        let width_m = self.pitch_mm.map_or(default.width_m, |_| pitch_m * 0.9);
+        Array {
+            pitch_m,
+            width_m: or(self.width_mm, 1e3, width_m),
+            height_m: or(self.height_mm, 1e3, default.height_m),
+            centre_hz: centre.hz().unwrap_or(default.centre_hz),
+            sound_speed_m_s: or(self.sound_speed, 1.0, default.sound_speed_m_s),
+            angles_rad: match &self.angles[..] {
+                [] => default.angles_rad.clone(),
+                angles => angles.iter().map(|angle| angle.to_radians()).collect(),
+            },
+            initial_time_s: or(self.initial_us, 1e6, default.initial_time_s),
+        }
+    }
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "expected a number".into())
+}
+
+/// Parses a finite number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let number = finite(text).ok().filter(|number| *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".into())
+}
+
+fn angle(text: &str) -> Result<f64, String> {
+    let number = finite(text).ok().filter(|degrees| (-90.0..=90.0).contains(degrees));
+    number.ok_or_else(|| "expected -90 to 90 degrees".into())
+}
