@@ -1,12 +1,14 @@
 //! `--serve`: the page to watch a long-running command.
 
 use crate::Result;
+use crate::array::{ArrayArgs, CentreArgs};
 use crate::view::Target;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
+use shotline_compute::ultrasound::Array;
 use shotline_dashboard::guard::Guard;
 use shotline_dashboard::pictures::Studio;
-use shotline_dashboard::run::{RunInfo, RunSubject};
+use shotline_dashboard::run::{RunInfo, RunSubject, paint};
 use shotline_dashboard::{Options, Server};
 use shotline_verbs::cm::Token;
 use std::net::SocketAddr;
@@ -29,6 +31,10 @@ pub struct ServeArgs {
     /// File with the token of the controls, readable only by its owner [default: a random one, which is printed]
     #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
     serve_token_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Pictures of ultrasound")]
+    array: ArrayArgs,
+    #[command(flatten, next_help_heading = "Pictures of ultrasound")]
+    centre: CentreArgs,
 }
 
 /// A page of a run.
@@ -58,7 +64,7 @@ impl ServeArgs {
             Some(path) => Token::read(path)?,
             None => Token::random()?,
         };
-        let studio = Studio::open(Vec::new())?;
+        let studio = Studio::open(paint::ultrasound(live, &self.array.array(&self.centre, &Array::default())))?;
         let info = info(command, settings);
         let subject = Arc::new(RunSubject::new(info, Arc::clone(live), Arc::clone(stop), studio));
         let guard =

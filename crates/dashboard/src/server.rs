@@ -30,6 +30,8 @@ const MAX_CONNECTIONS: usize = 512;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a control's body in bytes.
 const MAX_BODY: usize = 4096;
+/// Send buffer of a connection in bytes: a few pictures.
+const SEND_BUFFER: usize = 256 << 10;
 /// Time that clients have to receive the last state.
 const FAREWELL: Duration = Duration::from_millis(300);
 /// The server yields to the threads of the run.
@@ -90,6 +92,9 @@ impl Server {
         let failed = |source| ServerError::Bind { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        // Accepted connections inherit it. Without a limit the kernel buffers megabytes for each slow client.
+        rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)
+            .map_err(|error| failed(error.into()))?;
         let address = listener.local_addr().map_err(failed)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Thread)?;

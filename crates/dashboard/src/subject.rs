@@ -35,8 +35,9 @@ pub struct Control {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Action {
+    // Braces, because serde ignores further fields of variants without them.
     /// End the run cleanly.
-    Stop,
+    Stop {},
     /// Trigger.
-    Trigger,
+    Trigger {},
 }

@@ -2,6 +2,7 @@
 
 mod families;
 mod journal;
+pub mod paint;
 
 use crate::pictures::{Gallery, Studio};
 use crate::status::{About, LatencyReading, Level, Phase, ShotPresence, StageReading, Status, Table, Text};
@@ -162,15 +163,15 @@ impl Subject for RunSubject {
 
     fn control(&self, action: &Action) -> Result<String, String> {
         match action {
-            Action::Stop => {
+            Action::Stop {} => {
                 self.stop.store(true, Relaxed);
                 Ok("The run ends; all that was received is written to the file.".into())
             }
-            Action::Trigger if self.info.takes_triggers => {
+            Action::Trigger {} if self.info.takes_triggers => {
                 self.live.trigger().store(true, Relaxed);
                 Ok("Triggered.".into())
             }
-            Action::Trigger => Err("this run records everything: triggers need --pre-trigger".into()),
+            Action::Trigger {} => Err("this run records everything: triggers need --pre-trigger".into()),
         }
     }
 

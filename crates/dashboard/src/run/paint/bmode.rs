@@ -1,0 +1,125 @@
+//! B-mode: the echoes of a frame of transmissions as an image.
+
+use super::{EventPainter, Samples, links, missing};
+use crate::pictures::{Axis, Format, Header, Picture};
+use crate::status::PictureInfo;
+use realfft::num_complex::Complex;
+use shotline_acquire::live::About;
+use shotline_acquire::tap::{MAX_EVENTS, Request};
+use shotline_compute::ultrasound::{Array, Beamformer, BeamformerConfig, Display, Grid, Reference, Rf};
+use shotline_store::shot::Event;
+
+const KIND: &str = "bmode";
+/// Maximum size of the image: what a screen shows, and what one processor computes many times a second.
+const MAX_COLUMNS: usize = 192;
+const MAX_ROWS: usize = 320;
+/// Dynamic range in dB that the bytes cover. The page shows a part of it.
+const DYNAMIC_RANGE_DB: f32 = 80.0;
+/// Part of the reference that remains from picture to picture, so that the brightness does not flicker.
+const PERSISTENCE: f32 = 0.9;
+
+/// The painter.
+pub(super) struct BMode {
+    array: Array,
+    state: Option<State>,
+}
+
+/// What the first picture allocates.
+struct State {
+    beamformer: Beamformer,
+    image: Vec<Complex<f32>>,
+    picture: Vec<u8>,
+    samples: Samples,
+    reference: f32,
+}
+
+/// Returns the configuration for an image of at most `columns` x `rows` pixels.
+pub(super) fn config(array: &Array, about: &About, columns: usize, rows: usize) -> BeamformerConfig {
+    let (geometry, elements) = (&about.geometry, usize::from(about.geometry.channels()) * about.links);
+    let rate = if geometry.sample_rate_hz() > 0 { geometry.sample_rate_hz() } else { 40_000_000 };
+    let mut config = BeamformerConfig::new(array, elements, geometry.samples() as usize, f64::from(rate));
+    let depth_m = config.grid.row_pitch_m * config.grid.rows as f64;
+    config.grid = Grid::in_front(array, elements, columns.min(elements.max(1)), rows, depth_m);
+    config
+}
+
+/// Adds the shots of an event as a wave. Returns `false` if a link is missing or its shot has another shape.
+pub(super) fn add(
+    beamformer: &mut Beamformer,
+    samples: &mut Samples,
+    about: &About,
+    wave: usize,
+    event: &Event,
+) -> bool {
+    let (packing, channels) = (about.geometry.packing(), usize::from(about.geometry.channels()));
+    let mut all = links(event) == about.links;
+    for (link, shot) in event.shots.iter().enumerate() {
+        let Some(shot) = shot else { continue };
+        let rf = Rf::Shot { bytes: samples.of(about, shot), packing, channels };
+        all &= beamformer.add(wave, link * channels, rf).is_ok();
+    }
+    all
+}
+
+impl BMode {
+    pub(super) fn new(array: Array) -> Self {
+        Self { array, state: None }
+    }
+
+    fn waves(&self) -> usize {
+        self.array.waves().min(MAX_EVENTS.into())
+    }
+}
+
+impl State {
+    fn new(array: &Array, about: &About) -> Option<Self> {
+        let config = config(array, about, MAX_COLUMNS, MAX_ROWS);
+        let beamformer = Beamformer::new(&config).ok()?;
+        let pixels = config.grid.pixels();
+        let (image, picture) = (vec![Complex::default(); pixels], vec![0; pixels]);
+        Some(Self { beamformer, image, picture, samples: Samples::default(), reference: 0.0 })
+    }
+}
+
+impl EventPainter for BMode {
+    fn info(&self) -> PictureInfo {
+        let about = "Envelope of the echoes by delay and sum of the plane waves of a frame, in dB below the maximum.";
+        PictureInfo { kind: KIND, label: "B-mode".into(), about: about.into() }
+    }
+
+    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+        let waves = self.waves();
+        Request { count: waves as u16, stride: 1, multiple: waves as u32 }
+    }
+
+    fn paint(&mut self, about: &About, events: &[Event]) -> Option<Picture> {
+        let waves = self.waves();
+        if self.state.is_none() {
+            self.state = State::new(&self.array, about);
+        }
+        let State { beamformer, image, picture, samples, reference } = self.state.as_mut()?;
+        let mut found = 0;
+        for event in events {
+            let wave = (event.number % waves as u64) as usize;
+            found += usize::from(add(beamformer, samples, about, wave, event));
+        }
+        beamformer.finish(image).ok()?;
+        if found == 0 {
+            return None;
+        }
+        let peak = image.iter().map(|pixel| pixel.norm_sqr()).fold(0.0, f32::max).sqrt();
+        *reference = peak.max(*reference * PERSISTENCE);
+        let shown = if reference.is_normal() { Reference::Given(*reference) } else { Reference::Maximum };
+        let grid = *beamformer.grid();
+        Display::new(DYNAMIC_RANGE_DB, shown).ok()?.draw(image, grid.columns, picture).ok()?;
+        let mm = |first: f64, pitch: f64, count: usize| [first * 1e3, (first + pitch * (count - 1) as f64) * 1e3];
+        let ([left, right], [top, bottom]) =
+            (mm(grid.x_m, grid.column_pitch_m, grid.columns), mm(grid.z_m, grid.row_pitch_m, grid.rows));
+        let x = Axis { label: "lateral", unit: "mm", from: left, to: right };
+        let y = Axis { label: "depth", unit: "mm", from: top, to: bottom };
+        let value = Axis { label: "echo", unit: "dB", from: -f64::from(DYNAMIC_RANGE_DB), to: 0.0 };
+        let note = missing(found, waves, "transmissions");
+        let header = Header { value, note, ..Header::new(KIND, Format::Gray8, grid.columns, grid.rows, x, y) };
+        Some(Picture { header, payload: picture.clone() })
+    }
+}
