@@ -3,9 +3,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
-TEST_SETUP := build python package test plot --optional display dpdk guest rtl
+TEST_SETUP := build python package test plot --optional web display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-images bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-images bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,10 @@ python: ## build the Python package from this tree into .venv: import shotline
 pmd: ## build the packet card's DPDK driver: target/dpdk/librte_net_shotline.so
 	@$(SETUP) build dpdk
 	@$(MAKE) --no-print-directory -C dpdk
+
+page: ## build the web page again: crates/dashboard/web/dist, which is committed
+	@$(SETUP) web
+	cd crates/dashboard/web && npm run --silent build
 
 test: ## run every check and test of the repository; the last line is the total
 	@$(SETUP) $(TEST_SETUP)
@@ -232,4 +236,4 @@ bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one c
 
 clean: ## remove build outputs and installed dependencies
 	cargo clean
-	rm -rf .venv .cache docs/book python/shotline/*.so fuzz/target fuzz/artifacts
+	rm -rf .venv .cache docs/book crates/dashboard/web/node_modules python/shotline/*.so fuzz/target fuzz/artifacts

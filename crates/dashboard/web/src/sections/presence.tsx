@@ -1,0 +1,113 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { prepare } from "../draw/canvas.ts";
+import { useWidth } from "../hooks.ts";
+import { formatCount } from "../logic/format.ts";
+import { type Column, describeColumn, hasPart, type LinkPresence, PARTS } from "../logic/presence.ts";
+import type { Store } from "../store.ts";
+import { cssColor, themeVersion } from "../theme.ts";
+import type { Section } from "./index.ts";
+
+const ROW = 2;
+const HEIGHT = PARTS * ROW;
+const COLUMN = 4;
+
+function View({ store }: { store: Store }) {
+  const links = [...store.presence.links].sort(([a], [b]) => a - b);
+  return (
+    <>
+      {links.map(([link, presence]) => (
+        <LinkMap key={link} link={link} presence={presence} seconds={store.status?.seconds ?? 0} />
+      ))}
+      <ul class="legend">
+        <li>
+          <span class="swatch present" /> arrived
+        </li>
+        <li>
+          <span class="swatch missing" /> missing part
+        </li>
+        <li>
+          <span class="swatch lost" /> lost shot
+        </li>
+        <li>
+          <span class="swatch unseen" /> not reported to this page
+        </li>
+      </ul>
+    </>
+  );
+}
+
+function LinkMap({ link, presence, seconds }: { link: number; presence: LinkPresence; seconds: number }) {
+  const host = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const width = useWidth(host);
+  const [hovered, setHovered] = useState<number | null>(null);
+  const columns = useMemo(() => presence.columns(), [presence, seconds]);
+  const shown = columns.slice(-Math.floor(width / COLUMN));
+  useEffect(() => {
+    if (!canvas.current || width === 0) return;
+    const context = prepare(canvas.current, width, HEIGHT);
+    if (context) drawMap(context, shown, width);
+  }, [columns, width, themeVersion()]);
+  const summary = presence.summary();
+  const words = `${formatCount(summary.complete)} complete, ${formatCount(summary.partial)} incomplete, ${formatCount(summary.lost)} lost`;
+  const under = hovered === null ? undefined : shown[shown.length - 1 - Math.floor((width - hovered) / COLUMN)];
+  return (
+    <figure class="map">
+      <figcaption>
+        <strong>link {link}</strong>{" "}
+        <span class="muted">
+          newest shot {summary.newest ?? "–"}: {words}
+        </span>
+        <span class="under" aria-live="off">
+          {under ? describeColumn(under) : ""}
+        </span>
+      </figcaption>
+      <div ref={host} class="strip">
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`Parts of the last shots of link ${link}: ${words}`}
+          onPointerMove={(event) => setHovered(event.offsetX)}
+          onPointerLeave={() => setHovered(null)}
+        />
+      </div>
+    </figure>
+  );
+}
+
+function drawMap(context: CanvasRenderingContext2D, columns: Column[], width: number): void {
+  columns.forEach((column, index) => {
+    const left = width - COLUMN * (columns.length - index);
+    if (column.kind === "shot") drawShot(context, column, left);
+    else drawGap(context, column.kind === "lost", left);
+  });
+}
+
+function drawShot(context: CanvasRenderingContext2D, shot: Extract<Column, { kind: "shot" }>, left: number): void {
+  context.fillStyle = cssColor("--present");
+  context.fillRect(left, 0, COLUMN, HEIGHT);
+  if (shot.complete) return;
+  context.fillStyle = cssColor("--missing");
+  for (let part = 0; part < PARTS; part++) {
+    if (!hasPart(shot, part)) context.fillRect(left, part * ROW, COLUMN, ROW);
+  }
+}
+
+/** Lost shots are hatched, so that they differ from missing parts without their colour. */
+function drawGap(context: CanvasRenderingContext2D, isLost: boolean, left: number): void {
+  context.fillStyle = cssColor(isLost ? "--missing" : "--grid");
+  if (!isLost) {
+    for (let row = 0; row < HEIGHT; row += 8) context.fillRect(left + 1, row, 1, 4);
+    return;
+  }
+  for (let row = 0; row < HEIGHT; row += 6) context.fillRect(left, row, COLUMN - 1, 4);
+}
+
+export const presence: Section = {
+  id: "presence",
+  title: "Presence of the last shots",
+  column: "main",
+  isOpen: true,
+  isShown: ({ presence }) => presence.links.size > 0,
+  View,
+};
