@@ -124,6 +124,8 @@ def test_zea_validates_the_export_and_masks_missing_samples(tmp_path, source):
     assert np.diff(read["probe_geometry"][:, 0]) == pytest.approx(0.2e-3)
     delays = read["t0_delays"]
     assert delays.min() == 0 and np.diff(delays[1]) == pytest.approx(0.2e-3 * np.sin(np.radians(6)) / 1540, rel=1e-3)
+    # From the firing of the first element, one period before the peak of the pulse, until the wave passes the origin.
+    assert read["initial_times"] == pytest.approx(delays.max(axis=1) / 2 + 1 / 5e6, rel=1e-5)
 
 
 # --- radio -------------------------------------------------------------------------------------------

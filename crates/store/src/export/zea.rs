@@ -188,8 +188,6 @@ fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
     scalar_dataset(at, "demodulation_frequency", array.centre_hz, "Hz", "Demodulation frequency.")?;
     scalar_dataset(at, "sound_speed", array.sound_speed_m_s, "m/s", "Speed of sound.")?;
     let every = |value: f32| vec![value; waves];
-    let starts = every(array.initial_time_s as f32);
-    array_dataset(at, "initial_times", waves, &starts, "s", "A/D converter start times per transmit.")?;
     let about = "Transmit focus distances; infinite: plane wave.";
     array_dataset(at, "focus_distances", waves, &every(f32::INFINITY), "m", about)?;
     let angles: Vec<f32> = array.angles_rad.iter().map(|angle| *angle as f32).collect();
@@ -200,12 +198,18 @@ fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
     let ones = vec![1.0; waves * elements];
     array_dataset(at, "tx_apodizations", (waves, elements), &ones, "–", "Transmit apodization per element.")?;
     let mut delays = Vec::with_capacity(waves * elements);
+    let mut starts = Vec::with_capacity(waves);
+    // zea counts time from the first element's firing, and without a waveform it takes the peak of the pulse to follow
+    // after one period. An array's time 0 is when that peak passes the origin.
+    let peak_s = 1.0 / array.centre_hz;
     for angle in &array.angles_rad {
         let path = |x: f64| x * angle.sin() / array.sound_speed_m_s;
         let x = array.x_m(elements);
         let first = x.iter().map(|x| path(*x)).fold(f64::INFINITY, f64::min);
         delays.extend(x.iter().map(|x| (path(*x) - first) as f32));
+        starts.push((array.initial_time_s - first + peak_s) as f32);
     }
+    array_dataset(at, "initial_times", waves, &starts, "s", "A/D converter start times per transmit.")?;
     array_dataset(at, "t0_delays", (waves, elements), &delays, "s", "Transmit delays per element.")?;
     // Only the mean of the timestamps, stored as fill value: custom/stamp_tai_ns has the individual times.
     match frames.span.rate_hz() {
