@@ -84,7 +84,8 @@ impl Backend for Ibverbs {
             }
             // If there is a device that cannot be used, the user needs the reason.
             Some(Err(error)) => (false, format!("{names}; {error}"), "sudo apt install libibverbs1 ibverbs-providers"),
-            Some(Ok(None)) | None => (true, format!("{names}: none has the address that packets are sent to"), ""),
+            None => (true, names, ""),
+            Some(Ok(None)) => (true, format!("{names}: none has the address that packets are sent to"), ""),
         };
         Some(Finding {
             name: "RDMA devices",

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// Signature of an HDF5 file.
-const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
+pub const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// Maximum number of partial shots of a capture in the table; `--json` lists more.
 const MAX_LISTED_SHOTS: usize = 10;
 /// Maximum number of losses in the table; `--json` lists all.

@@ -26,6 +26,7 @@ mod inspect;
 mod interop;
 mod link;
 mod list;
+mod overview;
 mod perf;
 mod plan;
 mod plot;
@@ -50,10 +51,11 @@ use error::Result;
 
 /// Moves every shot of a fast instrument from the wire to memory or storage, and reports every loss
 #[derive(Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(version, propagate_version = true)]
+#[command(after_help = "Without a command, shotline shows what this machine has and what to run next.")]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -108,6 +110,23 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        None => overview::run(),
+        Some(command) => run(command),
+    };
+    output::STDERR.flush();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let lines: Vec<_> =
+                error.to_string().lines().map(|line| output::escape_controls(line).into_owned()).collect();
+            errln!("shotline: {}", lines.join("\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result {
+    match command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),
         Command::Replay(args) => replay::run(&args),
@@ -129,16 +148,6 @@ fn main() -> ExitCode {
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),
         Command::Emulate(device) => emulate::run(device),
-    };
-    output::STDERR.flush();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let lines: Vec<_> =
-                error.to_string().lines().map(|line| output::escape_controls(line).into_owned()).collect();
-            errln!("shotline: {}", lines.join("\n"));
-            ExitCode::FAILURE
-        }
     }
 }
 

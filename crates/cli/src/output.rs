@@ -439,6 +439,15 @@ pub fn print_table(rows: &[(String, String)]) {
     }
 }
 
+/// Prints rows in two columns, both aligned to the left.
+pub fn print_table_left(rows: &[(String, String)]) {
+    let rows: Vec<_> = rows.iter().map(|(name, text)| (escape_controls(name), escape_controls(text))).collect();
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, text) in &rows {
+        outln!("  {name:width$}  {text}");
+    }
+}
+
 /// Prints a table with a heading. A column whose name begins with `>`, which is not printed, is aligned to the right.
 pub fn columns(names: &[&str], rows: &[impl AsRef<[String]>]) {
     let title = |column: usize| names[column].trim_start_matches('>');

@@ -61,11 +61,36 @@ impl Drop for Probe {
     }
 }
 
+/// Runs the program in a folder, without arguments, and returns what it prints.
+fn overview(folder: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_shotline"))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    stdout(&output)
+}
+
 #[test]
-fn missing_command_lists_commands_and_fails() {
-    let output = shotline(&[]);
-    let help = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && help.contains("Commands:") && help.contains("record"), "{help}");
+fn without_a_command_machine_and_next_steps_are_shown() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let words = overview(folder.path());
+    for word in ["receive buffer", "AF_XDP", "RDMA", "DPDK", "GPUs", "disk space", "recordings here  none"] {
+        assert!(words.contains(word), "no {word}: {words}");
+    }
+    for command in ["shotline demo", "shotline record --probe", "shotline doctor", "shotline --help"] {
+        assert!(words.contains(command), "no {command}: {words}");
+    }
+    assert!(words.lines().count() <= 25, "{words}");
+    std::fs::write(folder.path().join("other.h5"), b"\x89HDF\r\n\x1a\nand nothing more").expect("it is written");
+    assert!(overview(folder.path()).contains("recordings here  none"), "a file that is no recording");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 1, "it leaves nothing");
+}
+
+#[test]
+fn unknown_command_is_refused() {
+    refused(&["rekord"], &["rekord", "record"]);
 }
 
 #[test]
@@ -350,6 +375,8 @@ fn recording_is_made_inspected_and_verified() {
     let found = json(&["inspect", file, "--json"]);
     assert_eq!((&found["kind"], &found["rows"], &found["finished"]), (&"recording".into(), &20.into(), &true.into()));
     assert_eq!(json(&["verify", file, "--json"])["verified"], true);
+    let words = overview(folder.path());
+    assert!(words.contains("run.h5 (20 rows, ") && words.contains("shotline verify run.h5"), "{words}");
     let table = stdout(&shotline(&["inspect", file]));
     assert!(table.contains("stream 0: complete") && table.contains("16 channels x 500 samples"), "{table}");
 }

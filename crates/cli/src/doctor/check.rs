@@ -18,7 +18,7 @@ pub(super) struct Requirements {
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub enum State {
     /// The requirement is met.
     Ok,
     /// A run works, but with losses or at a lower rate.
@@ -29,10 +29,10 @@ pub(super) enum State {
 
 /// A check and its result.
 #[derive(Debug, Serialize)]
-pub(super) struct Check {
-    pub(super) name: &'static str,
-    pub(super) state: State,
-    pub(super) found: String,
+pub struct Check {
+    pub name: &'static str,
+    pub state: State,
+    pub found: String,
     pub(super) expected: String,
     /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub(super) fn kernel_file(path: &str) -> Option<String> {
 }
 
 /// Formats a number of bytes with a binary unit.
-pub(super) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),

@@ -11,6 +11,18 @@ pub fn checks() -> Vec<Check> {
     RegionKind::all().iter().filter_map(check).collect()
 }
 
+/// Counts NVIDIA's GPUs by their device nodes: the driver takes longer to start than a glance may.
+pub fn gpus() -> Check {
+    let nodes = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix("nvidia").and_then(|rest| rest.parse::<u32>().ok());
+    let count = nodes.filter(|node| node.file_name().to_str().and_then(number).is_some()).count();
+    let found = match count {
+        0 => "none".to_owned(),
+        count => format!("{count} of NVIDIA (shotline doctor names them)"),
+    };
+    Check::new("GPUs", Good, found, "optional")
+}
+
 /// Returns the check of a kind of region, if the machine may lack what it needs.
 fn check(kind: &RegionKind) -> Option<Check> {
     match kind {

@@ -32,7 +32,8 @@ pub fn checks(required: &Requirements) -> Vec<Check> {
     vec![space(required, folder), file_system(folder), direct_io(direct), speed(required, &file, folder)]
 }
 
-fn space(required: &Requirements, folder: &Path) -> Check {
+/// Checks the free space.
+pub fn space(required: &Requirements, folder: &Path) -> Check {
     let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     let seconds = free as f64 / required.bytes_per_s;
     let state = match seconds {

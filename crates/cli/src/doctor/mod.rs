@@ -9,12 +9,20 @@ mod network;
 
 use crate::Result;
 use crate::output::{self, print_report};
-use check::{Check, Requirements, State};
+use check::Requirements;
+pub use check::{Check, State, size};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
 use shotline_wire::shot::{Geometry, Packing};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Rate over all links that is checked by default, in Gbit/s.
+const GBPS: f64 = 6.0;
+/// Samples per channel and shot that are checked by default.
+const SAMPLES: u32 = 2000;
+/// Memory for shot buffers that is checked by default.
+const POOL: &str = "256MiB";
 
 /// Arguments of `shotline doctor`.
 #[derive(clap::Args)]
@@ -33,13 +41,13 @@ pub struct Args {
     #[arg(long, short, default_value = "shotline.h5", value_name = "FILE")]
     out: PathBuf,
     /// Required rate over all links, in Gbit/s
-    #[arg(long, default_value_t = 6.0)]
+    #[arg(long, default_value_t = GBPS)]
     gbps: f64,
     /// Samples per channel and shot
-    #[arg(long, default_value_t = 2000, value_name = "N")]
+    #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: u32,
     /// Memory for shot buffers
-    #[arg(long, default_value = "256MiB", value_name = "BYTES")]
+    #[arg(long, default_value = POOL, value_name = "BYTES")]
     pool: Bytes,
     /// Print one JSON object
     #[arg(long)]
@@ -76,6 +84,29 @@ impl output::Report for Report {
     }
 }
 
+impl Args {
+    fn requirements(&self) -> Result<Requirements> {
+        Ok(Requirements {
+            probe: self.probe,
+            out: self.out.clone(),
+            bytes_per_s: self.gbps * 1e9 / 8.0,
+            geometry: Geometry::new(96, self.samples, 12, Packing::Packed12, 40_000_000)?,
+            pool: self.pool.0,
+        })
+    }
+}
+
+/// Runs the checks that take no noticeable time and change nothing, for the default requirements.
+pub fn glance() -> Result<Vec<Check>> {
+    let (out, pool) = (PathBuf::from("shotline.h5"), POOL.parse()?);
+    let args = Args { probe: None, out, gbps: GBPS, samples: SAMPLES, pool, json: false };
+    let required = args.requirements()?;
+    let mut checks = vec![network::receive_buffer(&required), network::af_xdp()];
+    checks.extend(shotline_backends::findings(None).into_iter().map(network::check));
+    checks.extend([network::dpdk(), devices::gpus(), disk::space(&required, shotline_store::folder(&required.out))]);
+    Ok(checks)
+}
+
 /// Runs all checks.
 pub fn run(args: &Args) -> Result {
     if !(args.gbps.is_finite() && args.gbps > 0.0) {
@@ -84,13 +115,7 @@ pub fn run(args: &Args) -> Result {
     if args.pool.0 == 0 {
         return Err("expected --pool above 0, found 0".into());
     }
-    let required = Requirements {
-        probe: args.probe,
-        out: args.out.clone(),
-        bytes_per_s: args.gbps * 1e9 / 8.0,
-        geometry: Geometry::new(96, args.samples, 12, Packing::Packed12, 40_000_000)?,
-        pool: args.pool.0,
-    };
+    let required = args.requirements()?;
     let mut checks = network::checks(&required);
     checks.extend(memory::checks(&required));
     checks.extend(disk::checks(&required));

@@ -2,8 +2,10 @@
 
 use super::check::State::{Fail, Ok as Good, Warn};
 use super::check::{Check, Requirements, kernel_file, size};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
 use shotline_acquire::control::Control;
-use shotline_backends::{Advice, Finding, route};
+use shotline_backends::{Advice, Backend as _, Dpdk, Finding, route};
 use shotline_memory::{Registrar, Sge};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_wire::framing::Kind;
@@ -42,13 +44,14 @@ fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
 }
 
 /// Converts a finding about a transport to a check.
-fn check(finding: Finding) -> Check {
+pub fn check(finding: Finding) -> Check {
     let Finding { name, good, found, expected, fix, names } = finding;
     let check = Check::new(name, if good { Good } else { Warn }, found, expected).fix(fix);
     names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }
 
-fn receive_buffer(required: &Requirements) -> Check {
+/// Checks the receive buffer that the kernel grants.
+pub fn receive_buffer(required: &Requirements) -> Check {
     const NAME: &str = "receive buffer";
     let config = |bind| UdpConfig {
         bind,
@@ -91,6 +94,25 @@ fn receive_buffer(required: &Requirements) -> Check {
         .measured("granted_bytes", granted)
         .measured("needed_bytes", needed)
         .measured("rmem_max_bytes", max)
+}
+
+/// Checks whether this user may create sockets of AF_XDP.
+pub fn af_xdp() -> Check {
+    let found = match socket(AddressFamily::XDP, SocketType::RAW, None) {
+        Ok(_) => "possible: --transport xdp:INTERFACE",
+        Err(Errno::PERM | Errno::ACCESS) => "needs root",
+        Err(_) => "not in this kernel",
+    };
+    Check::new("AF_XDP", Good, found, "optional")
+}
+
+/// Checks whether this build has DPDK.
+pub fn dpdk() -> Check {
+    let found = match Dpdk::ABOUT.missing {
+        None => "in this build: --transport dpdk:DEVICE".to_owned(),
+        Some(remedy) => format!("not in this build ({remedy})"),
+    };
+    Check::new("DPDK", Good, found, "optional")
 }
 
 fn probe(address: SocketAddr) -> Check {
