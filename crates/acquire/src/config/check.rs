@@ -184,7 +184,7 @@ impl Settings {
     }
 
     /// Checks the ranges of numbers: 0 does not mean "unlimited".
-    fn check_ranges(&self) -> Result<(), InvalidSetting> {
+    pub(super) fn check_ranges(&self) -> Result<(), InvalidSetting> {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
         let ns = |time: Option<Nanoseconds>| time.map(|time| time.0);
         let whole = [

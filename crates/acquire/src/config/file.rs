@@ -60,7 +60,11 @@ impl File {
         Self::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// If it is not TOML, or has an unknown key or a value of the wrong type.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let parse_error =
             |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
         let settings = toml::from_str(text).map_err(parse_error)?;

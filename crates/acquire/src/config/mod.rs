@@ -9,6 +9,7 @@ mod file;
 mod invalid;
 mod resolved;
 mod settings;
+mod template;
 mod units;
 mod values;
 
@@ -17,5 +18,6 @@ pub use file::{ConfigError, File};
 pub use invalid::InvalidSetting;
 pub use resolved::ResolvedSettings;
 pub use settings::{Key, Settings};
+pub use template::{Help, template, toml_value};
 pub use units::{Bytes, Nanoseconds};
 pub use values::{Align, Compression, number, peer, queue_pair};
