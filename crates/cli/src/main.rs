@@ -21,6 +21,7 @@ mod export;
 mod framing;
 mod images;
 mod import;
+mod init;
 mod initiator;
 mod inspect;
 mod interop;
@@ -64,6 +65,8 @@ enum Command {
     Demo(demo::Args),
     /// Record the shots of a probe
     Record(Box<record::Args>),
+    /// Write a settings file for record, in which every setting is explained
+    Init(init::Args),
     /// Send the packets of a recording or a packet capture again
     Replay(Box<replay::Args>),
     /// Show the contents of a recording or a packet capture
@@ -129,6 +132,7 @@ fn run(command: Command) -> Result {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),
+        Command::Init(args) => init::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -106,7 +106,7 @@ fn suggestions(newest: Option<(&Path, &Found)>, flawed: &[&str]) -> Vec<(String,
 }
 
 /// Quotes a path for a shell, if it has other characters than those of usual names.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_usual = |c: char| c.is_alphanumeric() || "._-+,:@%/".contains(c);
     let text = if text.starts_with('-') { format!("./{text}") } else { text };

@@ -382,6 +382,30 @@ fn recording_is_made_inspected_and_verified() {
 }
 
 #[test]
+fn settings_file_is_written_once_and_recorded_with() {
+    let probe = Probe::start();
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name").to_owned();
+    let (file, out) = (path("my run.toml"), path("run.h5"));
+    let init = ["init", &file, "--sender", "probe", "--address", &probe.address, "--out", &out];
+    let output = shotline(&[&init[..], &["--json"]].concat());
+    let written: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let values = [probe.address.as_str(), out.as_str()].map(|value| format!("\"{value}\""));
+    assert_eq!(written["settings"], serde_json::json!({"probe": values[0], "out": values[1]}));
+    assert_eq!(written["next"][0], format!("shotline record --config '{file}'"));
+    refused(&init, &["my run.toml exists", "--force"]);
+    let again = shotline(&[&init[..], &["--force", "--seconds", "5"]].concat());
+    assert!(again.status.success() && stdout(&again).contains("3 settings"), "{}", stdout(&again));
+    assert!(std::fs::read_to_string(&file).expect("it is there").contains("\n#samples = 2000\n"));
+    let record = ["record", "--config", &file, "--bind", "[::1]:0", "--samples", "500", "--shots", "5", "--json"];
+    let output = shotline(&record);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    refused(&["init", &path("x/y.toml"), "--yes"], &["x/y.toml", "cannot write"]);
+    refused(&["init", &path("y.toml"), "--sender", "tape"], &["tape", "digitizer"]);
+    assert!(!folder.path().join("y.toml").exists());
+}
+
+#[test]
 fn doctor_reports_json_and_text() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run.h5");
