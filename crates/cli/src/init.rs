@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::output::{self, print_report, print_table_left};
+use crate::schema::Format;
 use serde::Serialize;
 use shotline_acquire::config::{self, File, Key, Settings};
 use shotline_wire::framing::Kind;
@@ -285,10 +286,12 @@ pub fn run(args: &Args) -> Result {
 /// Returns the contents of a file, which `record` accepts.
 fn text_of(path: &Path, chosen: &[(Key, String)]) -> Result<String> {
     let text = format!(
-        "# Settings of a run: shotline record --config {}\n\
+        "#:schema {}\n\
+         # Settings of a run: shotline record --config {}\n\
          #\n\
          # A flag takes precedence over the line with its name: --rate-hz over rate_hz. To set more, remove the # in front\n\
          # of a name. The value there is an example.\n\n{}",
+        Format::Settings.url(),
         path.display(),
         config::template(chosen)
     );

@@ -37,6 +37,7 @@ mod queued_writer;
 mod record;
 mod recover;
 mod replay;
+mod schema;
 mod serve;
 mod signals;
 mod stencil;
@@ -106,6 +107,8 @@ enum Command {
     Interop(Box<interop::Command>),
     /// List what this build can do: framings, transports, providers, regions, displays, exports, imports, drop causes, checks
     List(list::Args),
+    /// Print the JSON Schema of settings files or plans, with which editors complete and check them
+    Schema(schema::Args),
     /// Emulate an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -151,6 +154,7 @@ fn run(command: Command) -> Result {
         Command::Link(args) => link::run(&args),
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Emulate(device) => emulate::run(device),
     }
 }

@@ -33,6 +33,7 @@ pub mod units;
 
 mod error;
 mod read;
+mod schema;
 mod stage;
 mod table;
 
@@ -40,3 +41,4 @@ pub use error::{Location, PlanError};
 pub use plan::Plan;
 pub use read::Flag;
 pub use report::Report;
+pub use schema::schema;

@@ -12,7 +12,7 @@ use shotline_wire::framing;
 use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};
 
 /// Maximum number of streams, and of units of one stage in the whole plan.
-const MAX_UNITS: u32 = 1 << 16;
+pub(crate) const MAX_UNITS: u32 = 1 << 16;
 
 /// Table, key and value of a command-line flag: `source.samples`, `receiver.count`, or a kind of stage and its key,
 /// such as `drive.count`.

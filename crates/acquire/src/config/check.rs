@@ -183,11 +183,11 @@ impl Settings {
         self.has(key) && !declined
     }
 
-    /// Checks the ranges of numbers: 0 does not mean "unlimited".
-    pub(super) fn check_ranges(&self) -> Result<(), InvalidSetting> {
+    /// Returns the whole numbers with their maxima. The minimum is 1.
+    pub(super) fn whole_ranges(&self) -> [(Key, Option<u64>, u64); 21] {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
         let ns = |time: Option<Nanoseconds>| time.map(|time| time.0);
-        let whole = [
+        [
             (Key::shots, self.shots, MAX_SHOTS),
             (Key::capacity, self.capacity, MAX_SHOTS),
             (Key::roll_shots, self.roll_shots, MAX_SHOTS),
@@ -209,8 +209,12 @@ impl Settings {
             (Key::align_window, ns(self.align_window), u64::MAX),
             (Key::align_timeout, ns(self.align_timeout), u64::MAX),
             (Key::quorum, self.quorum.map(|links| links as u64), MAX_LINKS as u64),
-        ];
-        for (key, value, max) in whole {
+        ]
+    }
+
+    /// Checks the ranges of numbers: 0 does not mean "unlimited".
+    pub(super) fn check_ranges(&self) -> Result<(), InvalidSetting> {
+        for (key, value, max) in self.whole_ranges() {
             let Some(value) = value.filter(|value| !(1..=max).contains(value)) else { continue };
             return Err(match max {
                 u64::MAX => invalid(key, format!("expected {key} above 0, found {value}")),

@@ -1,6 +1,7 @@
 //! Settings of a run: one list, which defines the keys of a file with an example of each value, the flags of
 //! `shotline record`, and [`Key`].
 
+use super::schema::Described;
 use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, number, one_or_many, peer, resolved_peer, text};
 use crate::clock::Source;
@@ -44,6 +45,11 @@ macro_rules! settings {
             /// Returns an example of the value as it is written in a file: the default, if that is fixed.
             pub fn example(self) -> &'static str {
                 match self { $( Self::$key => stringify!($example), )+ }
+            }
+
+            /// Returns the JSON Schema of its values.
+            pub(super) fn schema(self) -> serde_json::Value {
+                match self { $( Self::$key => <$type>::schema(), )+ }
             }
 
             /// Returns the key in a file.

@@ -41,9 +41,9 @@ pub enum Compression {
 }
 
 impl Compression {
-    const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
+    pub(super) const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Lz4 => "lz4",

@@ -1,0 +1,212 @@
+//! JSON Schema of settings files, derived from the list of settings and the types of their values.
+
+use super::settings::Settings;
+use super::template::Help;
+use super::units::{Bytes, Nanoseconds};
+use super::values::{Align, Compression};
+use crate::clock::Source;
+use crate::pretrigger::TriggerBy;
+use crate::sink::Policy;
+use serde_json::{Map, Value, json};
+use shotline_backends::Transport;
+use shotline_memory::RegionKind;
+use shotline_wire::framing::Kind;
+use shotline_wire::shot::Packing;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A type of values, as a JSON Schema.
+pub trait Described {
+    /// Returns the schema of a value.
+    fn schema() -> Value;
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty)+) => { $(
+        impl Described for $type {
+            fn schema() -> Value {
+                json!({ "type": "integer", "minimum": <$type>::MIN, "maximum": <$type>::MAX })
+            }
+        }
+    )+ };
+}
+
+whole_numbers!(u8 u16 u32 u64 usize i32);
+
+impl Described for bool {
+    fn schema() -> Value {
+        json!({ "type": "boolean" })
+    }
+}
+
+impl Described for f64 {
+    fn schema() -> Value {
+        json!({ "type": "number" })
+    }
+}
+
+impl Described for String {
+    fn schema() -> Value {
+        json!({ "type": "string" })
+    }
+}
+
+impl Described for PathBuf {
+    fn schema() -> Value {
+        json!({ "type": "string", "minLength": 1 })
+    }
+}
+
+impl Described for SocketAddr {
+    fn schema() -> Value {
+        json!({ "type": "string", "pattern": "^.+:[0-9]{1,5}$" })
+    }
+}
+
+impl Described for Vec<u16> {
+    fn schema() -> Value {
+        json!({ "type": "array", "items": u16::schema() })
+    }
+}
+
+/// One file or several.
+impl Described for Vec<PathBuf> {
+    fn schema() -> Value {
+        json!({ "anyOf": [PathBuf::schema(), { "type": "array", "items": PathBuf::schema() }] })
+    }
+}
+
+impl Described for Bytes {
+    fn schema() -> Value {
+        let text = json!({ "type": "string", "pattern": "^[0-9]+\\s*(B|KiB|MiB|GiB|TiB)?$" });
+        json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, text] })
+    }
+}
+
+impl Described for Nanoseconds {
+    fn schema() -> Value {
+        json!({ "type": "string", "pattern": "^[0-9]+\\s*(ns|us|ms|s)$" })
+    }
+}
+
+impl Described for Transport {
+    fn schema() -> Value {
+        let forms = shotline_backends::rows().into_iter().map(|[form, ..]| match form.split_once(':') {
+            Some((name, _)) => format!("{name}:.+"),
+            None => form,
+        });
+        json!({ "type": "string", "pattern": format!("^({})$", forms.collect::<Vec<_>>().join("|")) })
+    }
+}
+
+impl Described for RegionKind {
+    fn schema() -> Value {
+        let names = Self::all().map(|kind| kind.name().to_owned()).join("|");
+        json!({ "type": "string", "pattern": format!("^({names})([:=].*)?$") })
+    }
+}
+
+impl Described for Source {
+    fn schema() -> Value {
+        json!({ "type": "string", "pattern": "^(system|ptp:.+)$" })
+    }
+}
+
+impl Described for Kind {
+    fn schema() -> Value {
+        json!({ "enum": Self::ALL.map(Self::name) })
+    }
+}
+
+impl Described for Packing {
+    fn schema() -> Value {
+        json!({ "enum": Self::ALL.map(Self::name) })
+    }
+}
+
+impl Described for Compression {
+    fn schema() -> Value {
+        json!({ "enum": Self::ALL.map(Self::name) })
+    }
+}
+
+impl Described for Policy {
+    fn schema() -> Value {
+        json!({ "enum": ["drop-newest", "drop-oldest", "block"] })
+    }
+}
+
+impl Described for TriggerBy {
+    fn schema() -> Value {
+        json!({ "enum": ["flag", "signal", "both"] })
+    }
+}
+
+impl Described for Align {
+    fn schema() -> Value {
+        json!({ "enum": ["number", "stamp"] })
+    }
+}
+
+/// Returns the schema of settings files: the keys with their types, ranges and explanations. Combinations that no run
+/// can have are not in it.
+pub fn schema() -> Value {
+    let ranges = Settings::default().whole_ranges();
+    let property = |help: Help| {
+        let mut schema = help.key.schema();
+        schema["description"] = help.text.into();
+        let example: Result<toml::Table, _> = toml::from_str(&format!("value = {}", help.key.example()));
+        let example = example.ok().and_then(|table| serde_json::to_value(table).ok());
+        schema["examples"] = json!([example.map_or(Value::Null, |mut table| table["value"].take())]);
+        if let Some((_, _, max)) = ranges.iter().find(|(key, ..)| *key == help.key)
+            && schema["type"] == "integer"
+        {
+            schema["minimum"] = 1.into();
+            schema["maximum"] = (*max).into();
+        }
+        (help.key.name().to_owned(), schema)
+    };
+    let properties: Map<_, _> = Help::all().into_iter().map(property).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of a run of Shotline",
+        "description": "The file of `shotline record --config FILE`. Each key is the name of a flag, with _ for -.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_of_the_schema_are_those_of_the_parser() {
+        let mut seen = 0;
+        for (key, property) in schema()["properties"].as_object().unwrap() {
+            let Some(choices) = property["enum"].as_array() else { continue };
+            let parse = |value: &str| toml::from_str::<Settings>(&format!("{key} = \"{value}\""));
+            for choice in choices {
+                assert!(parse(choice.as_str().unwrap()).is_ok(), "{key} = {choice}");
+            }
+            let error = parse("?").unwrap_err().message().to_owned();
+            for choice in choices {
+                assert!(error.contains(choice.as_str().unwrap()), "{choice}: {error}");
+            }
+            // Names of variants are in backticks, after the wrong one.
+            let variants = error.matches('`').count() / 2;
+            assert!(variants == 0 || variants == choices.len() + 1, "{key}: {error}");
+            seen += 1;
+        }
+        assert_eq!(seen, 6);
+    }
+
+    #[test]
+    fn ranges_of_the_schema_are_those_of_the_check() {
+        let schema = schema();
+        let shots = &schema["properties"]["shots"];
+        assert_eq!((&shots["minimum"], &shots["maximum"]), (&1.into(), &shotline_wire::shot::MAX_SHOTS.into()));
+        assert_eq!(schema["properties"]["links"]["maximum"], shotline_store::shot::MAX_LINKS);
+    }
+}
