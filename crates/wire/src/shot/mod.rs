@@ -4,10 +4,12 @@ use core::fmt;
 
 mod cause;
 mod error;
+mod explanation;
 mod geometry;
 
 pub use cause::{DropCause, DropCounters};
 pub use error::GeometryError;
+pub use explanation::{Explanation, NO_REMEDY};
 pub use geometry::{Geometry, Packetization, Packing, Trailer, UnknownPacking};
 
 /// Default payload length, in bytes, of every packet of a shot but its last: one 4096-byte RoCE MTU. A
