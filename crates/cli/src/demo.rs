@@ -167,6 +167,9 @@ impl Report for DemoReport {
         rows.push(("packets compared sample by sample".into(), self.packets_compared.to_string()));
         rows.push(("verified".into(), yes_no(self.verified)));
         print_table(&rows);
+        if let Some(hint) = self.summary.hint() {
+            outln!("{hint}");
+        }
         for warning in &self.summary.warnings {
             crate::output::warn(warning);
         }

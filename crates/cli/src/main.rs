@@ -17,6 +17,7 @@ mod demo;
 mod doctor;
 mod emulate;
 mod error;
+mod explain;
 mod export;
 mod framing;
 mod images;
@@ -50,12 +51,19 @@ mod verify;
 mod view;
 
 use error::Result;
+use explain::Explained;
 
 /// Moves every shot of a fast instrument from the wire to memory or storage, and reports every loss
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, args_conflicts_with_subcommands = true)]
 #[command(after_help = "Without a command, shotline shows what this machine has and what to run next.")]
 struct Cli {
+    /// Explain why packets or shots are missing, or why a run has ended, and what to do about it
+    #[arg(long, value_name = "CAUSE", value_parser = Explained::parser(), hide_possible_values = true)]
+    explain: Option<Explained>,
+    /// Print the explanation as one JSON object
+    #[arg(long, requires = "explain")]
+    json: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -115,9 +123,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        None => overview::run(),
-        Some(command) => run(command),
+    let Cli { explain, json, command } = Cli::parse();
+    let done = match (explain, command) {
+        (Some(cause), _) => explain::run(cause, json),
+        (None, None) => overview::run(),
+        (None, Some(command)) => run(command),
     };
     output::STDERR.flush();
     match done {

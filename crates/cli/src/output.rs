@@ -304,6 +304,11 @@ impl Summary {
         }
     }
 
+    /// Returns the line that follows the table if something was lost.
+    pub fn hint(&self) -> Option<String> {
+        hint([&self.drops, &self.packet_drops], self.packets_missing)
+    }
+
     /// Returns the summary as rows of a table.
     pub fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
@@ -353,12 +358,26 @@ impl Summary {
     }
 }
 
+/// Returns the line that follows a summary with losses.
+fn hint(drops: [&ByCause; 2], packets_missing: u64) -> Option<String> {
+    let mut names: Vec<_> = drops.into_iter().flat_map(|drops| drops.keys().copied()).collect();
+    names.extend((packets_missing > 0).then_some(DropCause::WireGap.name()));
+    names.sort_unstable();
+    names.dedup();
+    let first = names.first()?;
+    let more = if names.len() > 1 { format!(" (also {})", names[1..].join(", ")) } else { String::new() };
+    Some(format!("What to do about losses: shotline --explain {first}{more}"))
+}
+
 impl Report for Summary {
     fn print(&self) -> Result {
         if let Some(learned) = &self.learned {
             errln!("{learned}");
         }
         print_table(&self.rows());
+        if let Some(hint) = self.hint() {
+            outln!("{hint}");
+        }
         self.warnings.iter().for_each(warn);
         Ok(())
     }
@@ -514,5 +533,15 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(escape_controls("\x1b]0;owned\x07 a\nb \u{9b}2J"), "\\u{1b}]0;owned\\u{7} a\\nb \\u{9b}2J");
         assert_eq!(escape_controls("42 \u{b5}s, \u{e9}cho"), "42 \u{b5}s, \u{e9}cho");
+    }
+
+    #[test]
+    fn losses_name_their_explanation() {
+        let drops = |names: &[&'static str]| names.iter().map(|name| (*name, 1)).collect::<ByCause>();
+        assert_eq!(hint([&drops(&[]), &drops(&[])], 0), None);
+        let one = hint([&drops(&["sink_busy"]), &drops(&[])], 0).unwrap();
+        assert!(one.ends_with("--explain sink_busy"), "{one}");
+        let several = hint([&drops(&["late"]), &drops(&["bad_icrc", "late"])], 2).unwrap();
+        assert!(several.ends_with("--explain bad_icrc (also late, wire_gap)"), "{several}");
     }
 }

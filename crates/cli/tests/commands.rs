@@ -89,6 +89,33 @@ fn without_a_command_machine_and_next_steps_are_shown() {
 }
 
 #[test]
+fn causes_are_explained_with_commands() {
+    let words = stdout(&shotline(&["--explain", "sink_busy"]));
+    assert!(words.starts_with("sink_busy (why packets or shots are missing)\n"), "{words}");
+    for word in ["counted in", "shots dropped", "--policy", "\n    shotline doctor --out /data/run.h5"] {
+        assert!(words.contains(word), "no {word}: {words}");
+    }
+    let found: serde_json::Value =
+        serde_json::from_slice(&shotline(&["--explain", "probe-lost", "--json"]).stdout).expect("one JSON object");
+    assert_eq!((&found["kind"], &found["cause"]), (&"end".into(), &"probe-lost".into()));
+    assert!(found["remedies"].as_array().is_some_and(|remedies| remedies.len() > 2), "{found}");
+    refused(&["--explain", "wire_gp"], &["wire_gp", "wire_gap, bad_icrc", "similar value exists: 'wire_gap'"]);
+    refused(&["--json"], &["--explain"]);
+}
+
+#[test]
+fn summary_with_losses_names_their_explanation() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("demo.h5");
+    let demo = ["demo", "--shots", "50", "--samples", "500", "--faults", "0.01", "--gbps", "0.5", "--out"];
+    let output = shotline(&[&demo[..], &[out.to_str().expect("a name")]].concat());
+    let words = stdout(&output);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let hint = words.lines().last().expect("a line");
+    assert!(hint.contains("shotline --explain bad_icrc (also duplicate") && hint.contains("wire_gap"), "{words}");
+}
+
+#[test]
 fn unknown_command_is_refused() {
     refused(&["rekord"], &["rekord", "record"]);
 }
