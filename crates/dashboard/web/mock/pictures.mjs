@@ -73,7 +73,7 @@ function mmode(time) {
     append: true,
     width,
     height,
-    x: axis("time", "s", time, time + 0.0375),
+    x: axis("transmissions", "", 0, 4),
     y: axis("depth", "mm", 0, 45),
     value: axis("echo", "dB", -60, 0),
     payload,

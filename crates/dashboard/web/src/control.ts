@@ -47,7 +47,7 @@ export async function request(action: string): Promise<ControlResult> {
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
       body: JSON.stringify({ action }),
     });
-    if (reply.status === 401 || reply.status === 403) setToken("");
+    if (reply.status === 401) setToken("");
     return result(reply.ok, reply.status, await reply.text());
   } catch (error) {
     return {

@@ -1,6 +1,6 @@
 /** Buttons for what the program can do. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { type ControlResult, hasToken, request, setToken } from "./control.ts";
 import { Dialog } from "./dialog.tsx";
 import type { Control } from "./protocol.ts";
@@ -45,7 +45,15 @@ export function Controls({ store }: { store: Store }) {
   );
 }
 
+/** Milliseconds after which a success disappears; an error stays until it is closed. */
+const SHOWN_MS = 6000;
+
 function Result({ result, close }: { result: ControlResult; close: () => void }) {
+  useEffect(() => {
+    if (!result.isDone) return;
+    const timer = setTimeout(close, SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [result]);
   return (
     <p class={`result ${result.isDone ? "done" : "failed"}`} role="status">
       <span aria-hidden="true">{result.isDone ? "✓" : "✕"}</span> {result.text}

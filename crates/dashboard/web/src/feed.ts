@@ -3,7 +3,7 @@
 import { type Picture, SequenceMeter } from "./logic/picture.ts";
 import { ColumnRing } from "./logic/ring.ts";
 
-const COLUMNS = 512;
+const COLUMNS = 800;
 const MAX_RING_POINTS = 1 << 24;
 
 export class Feed {

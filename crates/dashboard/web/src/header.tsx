@@ -110,8 +110,9 @@ function LossLine({ store }: { store: Store }) {
         <span class="symbol" aria-hidden="true">
           {SYMBOLS[status ? state : "unknown"]}
         </span>
-        <strong>{sentence}</strong>
-        {age && <span class="age">{age}</span>}
+        <span>
+          <strong>{sentence}</strong> {age && <span class="age">{age}</span>}
+        </span>
       </p>
       <span class="only-read" aria-live="polite" role="status">
         {announced}

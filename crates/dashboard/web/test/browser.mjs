@@ -67,6 +67,8 @@ async function testPictures(page) {
   for (let index = 0; index < count; index++) {
     await tabs.nth(index).click();
     await waitForPicture(page);
+    const fit = page.getByRole("button", { name: "Fit to the values" });
+    if (await fit.count()) await fit.click();
     await shoot(page, `picture-${index + 1}`, false);
   }
   if (count === 0) return;

@@ -49,6 +49,21 @@ test("numbers that are missing between messages are only unknown", () => {
   assert.equal(presence.links.get(0)?.summary().lost, 0);
 });
 
+test("unknown shots stay unknown when the shot after them is sent again", () => {
+  const presence = new Presence();
+  presence.add([shot(1), shot(2)]);
+  presence.add([shot(50), shot(51)]);
+  presence.add([shot(50), shot(51), shot(52)]);
+  assert.deepEqual(kinds(presence), ["1", "2", "unseen 3-49", "50", "51", "52"]);
+});
+
+test("a shot that was closed late is in its place", () => {
+  const presence = new Presence();
+  presence.add([shot(89), shot(91), shot(92)]);
+  presence.add([shot(90), shot(93)]);
+  assert.deepEqual(kinds(presence), ["89", "90", "91", "92", "93"]);
+});
+
 test("overlapping messages add only what is new, and newer bits", () => {
   const presence = new Presence();
   presence.add([shot(1), shot(2, "00000000000000ff")]);

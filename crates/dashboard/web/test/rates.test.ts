@@ -59,6 +59,8 @@ test("the sentence names what was lost and why, most first", () => {
   assert.equal(lossSentence(status(1, [lost])), "37 packets lost: wire_gap 30, late 7");
   assert.equal(lossSentence(status(1, [family("packets_dropped", { late: 0 })])), "No loss");
   assert.equal(lossSentence(status(1, [family("shots_dropped", { sink_busy: 1 })])), "1 shot lost: sink_busy 1");
+  assert.equal(lossSentence(status(1, [family("shots_partial", { "": 5 })])), "5 partial shots");
+  assert.equal(lossSentence(status(1, [family("device_overflows", { "": 5 })])), "device overflows 5");
   assert.equal(lossSentence(status(1, [])), "No loss counters");
 });
 

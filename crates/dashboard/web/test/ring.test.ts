@@ -73,6 +73,15 @@ test("a gap is a column of its own", () => {
   assert.equal(ring.position(1), 1, "at the place of the column before");
 });
 
+test("positions that begin again with each picture are relative", () => {
+  const ring = new ColumnRing(8, 1);
+  ring.append(Uint8Array.of(1, 2), 2, 0, 1);
+  ring.append(Uint8Array.of(1, 2), 2, 2, 3);
+  assert.equal(ring.isRelative, false);
+  ring.append(Uint8Array.of(1, 2), 2, 0, 1);
+  assert.equal(ring.isRelative, true);
+});
+
 test("a picture wider than the ring leaves its last columns", () => {
   const ring = new ColumnRing(2, 1);
   ring.append(Uint8Array.of(1, 2, 3, 4, 5), 5, 1, 5);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fit, isProportional, ticks, tickText } from "../src/logic/axis.ts";
+import { axisTitle, fit, isProportional, ticks, tickText } from "../src/logic/axis.ts";
 import {
   formatBytes,
   formatCount,
@@ -37,6 +37,11 @@ test("ticks are at round numbers within the axis", () => {
   assert.deepEqual(ticks(1, 1, 5).values, []);
   assert.deepEqual(ticks(0, NaN, 5).values, []);
   assert.equal(tickText(-0.5, 1), "\u22120.5");
+});
+
+test("the title of an axis has its unit", () => {
+  const title = (unit: string) => axisTitle({ label: "time", unit, from: 0, to: 1 });
+  assert.deepEqual(["", "us", "s", "V"].map(title), ["time", "time (µs)", "time (s)", "time (V)"]);
 });
 
 test("proportions are kept only for equal units", () => {

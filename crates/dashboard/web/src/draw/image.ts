@@ -28,7 +28,8 @@ export class Raster {
     const { width, height } = picture.header;
     const colors = new Uint32Array(table.buffer);
     const pixels = this.pixels(width, height);
-    pixels?.forEach((_, index) => (pixels[index] = colors[picture.bytes[index] ?? 0] ?? 0));
+    const { bytes } = picture;
+    for (let index = 0; pixels && index < pixels.length; index++) pixels[index] = colors[bytes[index] ?? 0] ?? 0;
     return this.finish();
   }
 

@@ -26,7 +26,12 @@ export function tickText(value: number, digits: number): string {
 
 /** Returns the title of an axis: its label with the unit. */
 export function axisTitle(axis: Axis): string {
-  return axis.unit ? `${axis.label} (${axis.unit})`.trim() : axis.label;
+  return axis.unit ? `${axis.label} (${unitText(axis.unit)})`.trim() : axis.label;
+}
+
+/** Returns a unit with the letter that ASCII lacks. */
+export function unitText(unit: string): string {
+  return unit.replace(/^u(?=[a-zA-Z])/, "µ");
 }
 
 /** Returns `true` if lengths along both axes can be compared, so that the picture keeps its proportions. */

@@ -1,7 +1,7 @@
 /** What was lost, in words and as rows. */
 
 import type { Family, Sample, Status } from "../protocol.ts";
-import { formatCount } from "./format.ts";
+import { formatCount, formatName } from "./format.ts";
 import { total } from "./rates.ts";
 
 /** Time in seconds after which a loss is no longer "now". */
@@ -46,6 +46,10 @@ export function noun(family: Family, count: number): string {
     if (known) return count === 1 ? known.entry[1] : known.entry[2];
   }
   return count === 1 ? "loss" : "losses";
+}
+
+function hasCause(sample: Sample): boolean {
+  return sample.labels.some(([name]) => name === "cause");
 }
 
 function cause(family: Family, sample: Sample): { name: string; isNamed: boolean; rest: string } {
@@ -97,8 +101,16 @@ function familySentence(family: Family): string {
   }
   const sorted = [...causes].sort((a, b) => b[1] - a[1]);
   const what = noun(family, count);
+  if (!family.samples.some(hasCause)) return plainSentence(family, count);
   const head = what.startsWith("loss") ? `${formatCount(count)} ${what}` : `${formatCount(count)} ${what} lost`;
   return `${head}: ${sorted.map(([name, value]) => `${name} ${formatCount(value)}`).join(", ")}`;
+}
+
+/** A loss without causes is named as its counter: `shots_partial` are "5 partial shots". */
+function plainSentence(family: Family, count: number): string {
+  const [, , plural] = NOUNS.find(([, , plural]) => family.name.startsWith(`${plural}_`)) ?? ["", "", ""];
+  if (!plural) return `${formatName(family.name)} ${formatCount(count)}`;
+  return `${formatCount(count)} ${formatName(family.name.slice(plural.length + 1))} ${noun(family, count)}`;
 }
 
 /** Follows the losses over time. */

@@ -57,12 +57,15 @@ export class LinkPresence {
     if (!first || !newest) return;
     // Numbers that fell are of a new run.
     if (last !== undefined && newest.shot < last) this.entries = [];
-    const kept = this.entries.filter((entry) => entry.shot.shot < first.shot);
-    const overlaps = kept.length < this.entries.length;
-    const before = kept.at(-1);
-    const adjoins = before !== undefined && (overlaps || before.shot.shot + 1 === first.shot);
-    const added = shots.map((shot, index) => ({ shot, joined: index > 0 || adjoins }));
-    this.entries = [...kept, ...added].slice(-COLUMNS);
+    const before = new Map(this.entries.map((entry) => [entry.shot.shot, entry]));
+    const overlaps = last !== undefined && this.entries.length > 0 && first.shot <= last;
+    const added = shots.map((shot, index) => ({
+      shot,
+      joined: index > 0 || (before.get(shot.shot)?.joined ?? overlaps),
+    }));
+    // A shot that was closed late is among those of earlier messages.
+    for (const entry of added) before.set(entry.shot.shot, entry);
+    this.entries = [...before.values()].sort((a, b) => a.shot.shot - b.shot.shot).slice(-COLUMNS);
   }
 
   /** Returns the newest columns, oldest first. */

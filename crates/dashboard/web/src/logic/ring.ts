@@ -76,6 +76,8 @@ export class ColumnRing {
   private readonly missing: Uint8Array;
   private start = 0;
   length = 0;
+  /** Set if the positions of each picture begin again: they count from its first column. */
+  isRelative = false;
 
   constructor(
     readonly capacity: number,
@@ -88,6 +90,7 @@ export class ColumnRing {
 
   /** Adds the columns of a picture, whose rows follow one another, with positions from `from` to `to`. */
   append(picture: Uint8Array, width: number, from: number, to: number): void {
+    if (this.length && from < this.position(this.length - 1)) this.isRelative = true;
     for (let column = 0; column < width; column++) {
       const at = this.next();
       this.positions[at] = width > 1 ? from + ((to - from) * column) / (width - 1) : to;

@@ -10,9 +10,12 @@ const [WIDTH, HEIGHT] = [320, 44];
 function View({ store }: { store: Store }) {
   return (
     <>
-      {store.status?.latencies.map((reading) => (
-        <Latency key={`${reading.name} ${reading.labels.join()}`} reading={reading} />
-      ))}
+      {store.status?.latencies.every(({ count }) => count === 0) && <p class="calm">No durations yet.</p>}
+      {store.status?.latencies
+        .filter(({ count }) => count > 0)
+        .map((reading) => (
+          <Latency key={`${reading.name} ${reading.labels.join()}`} reading={reading} />
+        ))}
     </>
   );
 }
@@ -28,17 +31,15 @@ function Latency({ reading }: { reading: LatencyReading }) {
           {formatCount(reading.count)}, mean {formatDuration(mean(reading))}
         </span>
       </figcaption>
-      {reading.count > 0 && <Histogram reading={reading} />}
-      {reading.count > 0 && (
-        <dl class="quantiles">
-          {QUANTILES.map((name, index) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>{formatDuration(reading.quantiles_s[index] ?? NaN)}</dd>
-            </div>
-          ))}
-        </dl>
-      )}
+      <Histogram reading={reading} />
+      <dl class="quantiles">
+        {QUANTILES.map((name, index) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{formatDuration(reading.quantiles_s[index] ?? NaN)}</dd>
+          </div>
+        ))}
+      </dl>
     </figure>
   );
 }

@@ -27,6 +27,11 @@ function Bar({ level }: { level: Level }) {
   return (
     <li>
       <span class="name">{label}</span>
+      <span class="number">
+        {amount(used, unit)} of {amount(capacity, unit)} {unit !== "bytes" && `${unit} `}
+        <strong>{formatPercent(fraction)}</strong>
+        {isHigh && <span class="warning"> ▲ high</span>}
+      </span>
       <span
         class={`level ${isHigh ? "high" : ""}`}
         role="meter"
@@ -36,11 +41,6 @@ function Bar({ level }: { level: Level }) {
         aria-valuemax={100}
       >
         <span style={{ width: `${100 * fraction}%` }} />
-      </span>
-      <span class="number">
-        {amount(used, unit)} of {amount(capacity, unit)} {unit !== "bytes" && `${unit} `}
-        <strong>{formatPercent(fraction)}</strong>
-        {isHigh && <span class="warning"> ▲ high</span>}
       </span>
     </li>
   );

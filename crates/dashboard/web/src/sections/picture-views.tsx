@@ -8,7 +8,7 @@ import { type Box, drawAxes, drawBar, place } from "../draw/frame.ts";
 import { Raster } from "../draw/image.ts";
 import { drawScatter } from "../draw/scatter.ts";
 import type { Feed } from "../feed.ts";
-import { aspect, axisTitle, isProportional } from "../logic/axis.ts";
+import { aspect, axisTitle, isProportional, unitText } from "../logic/axis.ts";
 import { formatNumber } from "../logic/format.ts";
 import {
   brightness,
@@ -104,7 +104,7 @@ function drawPicture(context: CanvasRenderingContext2D, raster: Raster, picture:
   const { feed, width, height, palette, window } = options;
   const { header } = picture;
   const isGray = header.format === "gray8";
-  const x = feed.columns ? scrolledAxis(header.x, feed) : header.x;
+  const x = feed.columns ? scrolledAxis(header, feed.columns) : header.x;
   const isKept = !feed.columns && isProportional(x, header.y);
   const box = place(width, height, isKept ? aspect(x, header.y) : null, isGray);
   const image = rasterize(raster, picture, options);
@@ -112,7 +112,7 @@ function drawPicture(context: CanvasRenderingContext2D, raster: Raster, picture:
   context.imageSmoothingEnabled = image.width > box.width || image.height > box.height || isKept;
   context.imageSmoothingQuality = "high";
   context.drawImage(image, box.left, box.top, box.width, box.height);
-  drawAxes(context, box, x, header.y, feed.columns ? { known: scrolledEnds(feed.columns) } : {});
+  drawAxes(context, box, x, header.y, feed.columns ? { known: scrolledEnds(x, feed.columns) } : {});
   if (isGray) drawColorBar(context, box, header, palette, window);
 }
 
@@ -130,20 +130,20 @@ function gapPixels(): Uint32Array {
 }
 
 /** Returns the axis of a scrolling picture: from the place of its first column, were it full, to the newest. */
-function scrolledAxis(axis: Axis, feed: Feed): Axis {
-  const { columns } = feed;
-  if (!columns || columns.length < 2) return axis;
-  const newest = columns.position(columns.length - 1);
-  const oldest = columns.position(0);
-  const step = (newest - oldest) / (columns.length - 1);
-  if (!Number.isFinite(step) || step === 0) return { label: "pictures", unit: "", from: 1 - columns.capacity, to: 0 };
-  return { ...axis, from: newest - step * (columns.capacity - 1), to: newest };
+function scrolledAxis({ x, width }: Header, columns: ColumnRing): Axis {
+  const { capacity, length, isRelative } = columns;
+  // The newest column is at 0 if positions have no common origin.
+  if (isRelative) return { ...x, from: (-capacity * (x.to - x.from)) / width, to: 0 };
+  const newest = columns.position(length - 1);
+  const step = (newest - columns.position(0)) / (length - 1);
+  if (!Number.isFinite(step) || step === 0) return { label: "columns", unit: "", from: 1 - capacity, to: 0 };
+  return { ...x, from: newest - step * (capacity - 1), to: newest };
 }
 
-/** Returns the positions of the oldest and the newest column, in ascending order. */
-function scrolledEnds(columns: ColumnRing): [number, number] {
-  const ends: [number, number] = [columns.position(0), columns.position(columns.length - 1)];
-  return ends[0] <= ends[1] ? ends : [ends[1], ends[0]];
+/** Returns the ends of the part of the axis that has columns, in ascending order. */
+function scrolledEnds({ from, to }: Axis, { length, capacity }: ColumnRing): [number, number] {
+  const oldest = to - ((to - from) * length) / capacity;
+  return oldest <= to ? [oldest, to] : [to, oldest];
 }
 
 function drawColorBar(
@@ -173,6 +173,7 @@ interface LinesProps {
 export function Lines({ feed, width, keep }: LinesProps) {
   const [picture, setPicture] = useState(feed.newest);
   const [hovered, setHovered] = useState<number | null>(null);
+  const [isFitted, setFitted] = useState(false);
   useFrames(feed, () => setPicture(feed.newest), []);
   const data = useMemo(() => chartData(picture), [picture]);
   if (!picture || picture.header.format !== "lines") return null;
@@ -190,11 +191,16 @@ export function Lines({ feed, width, keep }: LinesProps) {
         names={names}
         data={data}
         x={{ title: axisTitle(x), range: [Math.min(x.from, x.to), Math.max(x.from, x.to)] }}
-        y={{ title: axisTitle(y), range: fixedRange(y), format: shortNumber }}
+        y={{ title: axisTitle(y), range: isFitted ? undefined : fixedRange(y), format: shortNumber }}
         onHover={setHovered}
         canvas={keep}
       />
       <p class="legend-line">
+        {fixedRange(y) && (
+          <button type="button" class="small" aria-pressed={isFitted} onClick={() => setFitted(!isFitted)}>
+            Fit to the values
+          </button>
+        )}
         {names.map((name, line) => (
           <span key={name}>
             <Swatch index={line} /> {name}{" "}
@@ -203,7 +209,7 @@ export function Lines({ feed, width, keep }: LinesProps) {
         ))}
         {hovered !== null && (
           <span class="muted">
-            at {formatNumber(data[0][hovered] ?? NaN)} {x.unit}
+            at {formatNumber(data[0][hovered] ?? NaN)} {unitText(x.unit)}
           </span>
         )}
         {height > MAX_LINES && (

@@ -7,16 +7,22 @@ import type { Store } from "../store.ts";
 import { cssColor, themeVersion } from "../theme.ts";
 import type { Section } from "./index.ts";
 
-const ROW = 2;
-const HEIGHT = PARTS * ROW;
 const COLUMN = 4;
+/** Up to this number of links the parts are two pixels high, else one. */
+const TALL_LINKS = 2;
 
 function View({ store }: { store: Store }) {
   const links = [...store.presence.links].sort(([a], [b]) => a - b);
   return (
     <>
       {links.map(([link, presence]) => (
-        <LinkMap key={link} link={link} presence={presence} seconds={store.status?.seconds ?? 0} />
+        <LinkMap
+          key={link}
+          link={link}
+          presence={presence}
+          row={links.length > TALL_LINKS ? 1 : 2}
+          seconds={store.status?.seconds ?? 0}
+        />
       ))}
       <ul class="legend">
         <li>
@@ -36,7 +42,15 @@ function View({ store }: { store: Store }) {
   );
 }
 
-function LinkMap({ link, presence, seconds }: { link: number; presence: LinkPresence; seconds: number }) {
+interface LinkMapProps {
+  link: number;
+  presence: LinkPresence;
+  /** Height of a part in pixels. */
+  row: number;
+  seconds: number;
+}
+
+function LinkMap({ link, presence, row, seconds }: LinkMapProps) {
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(host);
@@ -45,19 +59,16 @@ function LinkMap({ link, presence, seconds }: { link: number; presence: LinkPres
   const shown = columns.slice(-Math.floor(width / COLUMN));
   useEffect(() => {
     if (!canvas.current || width === 0) return;
-    const context = prepare(canvas.current, width, HEIGHT);
-    if (context) drawMap(context, shown, width);
-  }, [columns, width, themeVersion()]);
+    const context = prepare(canvas.current, width, PARTS * row);
+    if (context) drawMap(context, shown, width, row);
+  }, [columns, width, row, themeVersion()]);
   const summary = presence.summary();
   const words = `${formatCount(summary.complete)} complete, ${formatCount(summary.partial)} incomplete, ${formatCount(summary.lost)} lost`;
   const under = hovered === null ? undefined : shown[shown.length - 1 - Math.floor((width - hovered) / COLUMN)];
   return (
     <figure class="map">
       <figcaption>
-        <strong>link {link}</strong>{" "}
-        <span class="muted">
-          newest shot {summary.newest ?? "–"}: {words}
-        </span>
+        <strong>link {link}</strong> <span class="muted">{words}</span>
         <span class="under" aria-live="off">
           {under ? describeColumn(under) : ""}
         </span>
@@ -71,36 +82,49 @@ function LinkMap({ link, presence, seconds }: { link: number; presence: LinkPres
           onPointerLeave={() => setHovered(null)}
         />
       </div>
+      <p class="ends" aria-hidden="true">
+        <span>{firstShot(shown)}</span>
+        <span>shot {summary.newest ?? "–"}</span>
+      </p>
     </figure>
   );
 }
 
-function drawMap(context: CanvasRenderingContext2D, columns: Column[], width: number): void {
+function firstShot([column]: Column[]): number | string {
+  return column === undefined ? "" : column.kind === "shot" ? column.shot : column.from;
+}
+
+function drawMap(context: CanvasRenderingContext2D, columns: Column[], width: number, row: number): void {
   columns.forEach((column, index) => {
     const left = width - COLUMN * (columns.length - index);
-    if (column.kind === "shot") drawShot(context, column, left);
-    else drawGap(context, column.kind === "lost", left);
+    if (column.kind === "shot") drawShot(context, column, left, row);
+    else drawGap(context, column.kind === "lost", left, PARTS * row);
   });
 }
 
-function drawShot(context: CanvasRenderingContext2D, shot: Extract<Column, { kind: "shot" }>, left: number): void {
+function drawShot(
+  context: CanvasRenderingContext2D,
+  shot: Extract<Column, { kind: "shot" }>,
+  left: number,
+  row: number,
+): void {
   context.fillStyle = cssColor("--present");
-  context.fillRect(left, 0, COLUMN, HEIGHT);
+  context.fillRect(left, 0, COLUMN, PARTS * row);
   if (shot.complete) return;
   context.fillStyle = cssColor("--missing");
   for (let part = 0; part < PARTS; part++) {
-    if (!hasPart(shot, part)) context.fillRect(left, part * ROW, COLUMN, ROW);
+    if (!hasPart(shot, part)) context.fillRect(left, part * row, COLUMN, row);
   }
 }
 
 /** Lost shots are hatched, so that they differ from missing parts without their colour. */
-function drawGap(context: CanvasRenderingContext2D, isLost: boolean, left: number): void {
-  context.fillStyle = cssColor(isLost ? "--missing" : "--grid");
+function drawGap(context: CanvasRenderingContext2D, isLost: boolean, left: number, height: number): void {
+  context.fillStyle = cssColor(isLost ? "--missing" : "--axis");
   if (!isLost) {
-    for (let row = 0; row < HEIGHT; row += 8) context.fillRect(left + 1, row, 1, 4);
+    for (let top = 0; top < height; top += 8) context.fillRect(left + 1, top, 1, 4);
     return;
   }
-  for (let row = 0; row < HEIGHT; row += 6) context.fillRect(left, row, COLUMN - 1, 4);
+  for (let top = 0; top < height; top += 6) context.fillRect(left, top, COLUMN - 1, 4);
 }
 
 export const presence: Section = {

@@ -31,6 +31,7 @@ function View({ store }: { store: Store }) {
             history={store.rates.histories.get(family.name)}
             width={width < TWO_COLUMNS ? width : Math.floor((width - GAP) / 2)}
             seconds={store.status?.seconds ?? 0}
+            isOver={store.status?.phase === "ended"}
           />
         ))}
     </div>
@@ -42,9 +43,10 @@ interface RateChartProps {
   history: RateHistory | undefined;
   width: number;
   seconds: number;
+  isOver: boolean;
 }
 
-function RateChart({ family, history, width, seconds }: RateChartProps) {
+function RateChart({ family, history, width, seconds, isOver }: RateChartProps) {
   const [hovered, setHovered] = useState<number | null>(null);
   const names = history?.ring.names() ?? [];
   const series = names.length > 1 ? names.filter((name) => name !== TOTAL) : names;
@@ -58,19 +60,24 @@ function RateChart({ family, history, width, seconds }: RateChartProps) {
   const span = Math.min(WINDOW_S, Math.max(MIN_SPAN_S, step - oldest));
   const { rate } = family;
   if (!rate || !history) return null;
+  // At the end nothing flows: the mean is what remains of interest.
+  const value = isOver ? (total(family) * rate.factor) / seconds : history.current;
   const valueAt = (index: number) => (hovered !== null ? data[index + 1]?.[hovered] : data[index + 1]?.at(-1)) ?? NaN;
   return (
     <div class="rate">
       <div class="value" title={family.help}>
         <span class="label">{rate.label}</span>
-        <span class="big">{formatNumber(history.current)}</span>
-        <span class="unit">{rate.unit}</span>
+        <span class="big">{formatNumber(value)}</span>
+        <span class="unit">
+          {rate.unit}
+          {isOver && " on average"}
+        </span>
         <span class="muted sum">
           {family.unit ? formatMetric(total(family), family.unit) : formatCount(total(family))} in total
         </span>
       </div>
       <Chart
-        label={`${rate.label} over the last minutes, now ${formatNumber(history.current)} ${rate.unit}`}
+        label={`${rate.label} over the last minutes, ${isOver ? "on average" : "now"} ${formatNumber(value)} ${rate.unit}`}
         width={width}
         height={HEIGHT}
         names={series}
