@@ -103,7 +103,7 @@ function LossLine({ store }: { store: Store }) {
         ? `last loss ${formatElapsed(since)} ago`
         : "";
   const announced = useAnnouncement(`${sentence} ${state === "now" ? age : ""}`, state);
-  const isStale = store.connection.kind === "lost";
+  const isStale = store.connection.kind === "lost" && !isOver;
   return (
     <div class={`loss ${status ? state : "unknown"} ${isStale ? "stale" : ""}`}>
       <p>

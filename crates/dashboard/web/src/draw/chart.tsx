@@ -17,6 +17,8 @@ export interface ChartProps {
   data: uPlot.AlignedData;
   x: { title?: string; range: [number, number]; format?: (value: number) => string; steps?: number[] };
   y: { title?: string; range?: [number, number] | undefined; fromZero?: boolean; format?: (value: number) => string };
+  /** Lines differ by dashes as well. */
+  isDashed: boolean;
   /** Called with the index of the point under the pointer. */
   onHover?: (index: number | null) => void;
   canvas?: (canvas: HTMLCanvasElement) => void;
@@ -76,7 +78,7 @@ function options(latest: { current: ChartProps }): uPlot.Options {
       ...names.map((label, index) => ({
         label,
         stroke: seriesColor(index),
-        dash: dash(index),
+        dash: props.isDashed ? dash(index) : [],
         width: 1.5,
         points: { show: false },
         spanGaps: false,
@@ -99,7 +101,7 @@ export function Chart(props: ChartProps) {
     plot.current = created;
     props.canvas?.(created.ctx.canvas);
     return () => created.destroy();
-  }, [names.join("\n"), x.title, y.title, themeVersion()]);
+  }, [names.join("\n"), x.title, y.title, props.isDashed, themeVersion()]);
   useEffect(() => plot.current?.setSize({ width, height }), [width, height]);
   useEffect(() => plot.current?.setData(props.data), [props.data, ...x.range, ...(y.range ?? [NaN, NaN])]);
   return <div class="chart" ref={host} role="img" aria-label={props.label} />;

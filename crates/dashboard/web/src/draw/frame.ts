@@ -34,6 +34,11 @@ interface AxesOptions {
   known?: [number, number];
 }
 
+/** Returns the height of a canvas that ends below the titles of a picture. */
+export function heightAround(box: Box): number {
+  return Math.ceil(box.top + box.height + BOTTOM);
+}
+
 /** Draws the frame, the ticks and the titles. */
 export function drawAxes(
   context: CanvasRenderingContext2D,

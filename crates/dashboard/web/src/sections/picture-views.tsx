@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import { prepare } from "../draw/canvas.ts";
 import { Chart } from "../draw/chart.tsx";
-import { type Box, drawAxes, drawBar, place } from "../draw/frame.ts";
+import { type Box, drawAxes, drawBar, heightAround, place } from "../draw/frame.ts";
 import { Raster } from "../draw/image.ts";
 import { drawScatter } from "../draw/scatter.ts";
 import type { Feed } from "../feed.ts";
@@ -26,6 +26,8 @@ import { themeVersion } from "../theme.ts";
 import { shortNumber, Swatch } from "./rates.tsx";
 
 const MAX_LINES = 16;
+/** Lines of more points are drawn without dashes, which would only be noise. */
+const MAX_DASHED = 600;
 
 /** Returns `true` for samples of I and Q, which are points of a plane. */
 export function isScatter({ format, lines }: Header): boolean {
@@ -94,19 +96,21 @@ interface DrawOptions {
 function draw(canvas: HTMLCanvasElement, raster: Raster, options: DrawOptions): void {
   const { feed, width, height } = options;
   const picture = feed.newest;
-  const context = prepare(canvas, width, height);
-  if (!picture || !context) return;
-  if (isScatter(picture.header)) drawScatter(context, picture, width, height);
-  else drawPicture(context, raster, picture, options);
+  if (picture && isScatter(picture.header)) {
+    const context = prepare(canvas, width, height);
+    if (context) drawScatter(context, picture, width, height);
+  } else if (picture) drawPicture(canvas, raster, picture, options);
 }
 
-function drawPicture(context: CanvasRenderingContext2D, raster: Raster, picture: Picture, options: DrawOptions): void {
+function drawPicture(canvas: HTMLCanvasElement, raster: Raster, picture: Picture, options: DrawOptions): void {
   const { feed, width, height, palette, window } = options;
   const { header } = picture;
   const isGray = header.format === "gray8";
   const x = feed.columns ? scrolledAxis(header, feed.columns) : header.x;
   const isKept = !feed.columns && isProportional(x, header.y);
   const box = place(width, height, isKept ? aspect(x, header.y) : null, isGray);
+  const context = prepare(canvas, width, heightAround(box));
+  if (!context) return;
   const image = rasterize(raster, picture, options);
   // Enlarged points stay visible as such; reduced pictures are averaged.
   context.imageSmoothingEnabled = image.width > box.width || image.height > box.height || isKept;
@@ -178,6 +182,7 @@ export function Lines({ feed, width, keep }: LinesProps) {
   const data = useMemo(() => chartData(picture), [picture]);
   if (!picture || picture.header.format !== "lines") return null;
   const { x, y, lines, height, kind, shot } = picture.header;
+  const isDashed = picture.header.width <= MAX_DASHED;
   const names = Array.from(
     { length: Math.min(height, MAX_LINES) },
     (_, line) => lines[line] ?? (height > 1 ? `line ${line}` : axisTitle(y)),
@@ -192,6 +197,7 @@ export function Lines({ feed, width, keep }: LinesProps) {
         data={data}
         x={{ title: axisTitle(x), range: [Math.min(x.from, x.to), Math.max(x.from, x.to)] }}
         y={{ title: axisTitle(y), range: isFitted ? undefined : fixedRange(y), format: shortNumber }}
+        isDashed={isDashed}
         onHover={setHovered}
         canvas={keep}
       />
@@ -203,7 +209,7 @@ export function Lines({ feed, width, keep }: LinesProps) {
         )}
         {names.map((name, line) => (
           <span key={name}>
-            <Swatch index={line} /> {name}{" "}
+            <Swatch index={line} isDashed={isDashed} /> {name}{" "}
             {hovered !== null && <strong>{formatNumber(data[line + 1]?.[hovered] ?? NaN)}</strong>}
           </span>
         ))}

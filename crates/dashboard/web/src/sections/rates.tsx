@@ -84,6 +84,7 @@ function RateChart({ family, history, width, seconds, isOver }: RateChartProps) 
         data={data}
         x={{ range: [step - span, step], steps: STEPS, format: (value) => (value < 0 ? "" : formatElapsed(value)) }}
         y={{ fromZero: true, format: shortNumber }}
+        isDashed
         onHover={setHovered}
       />
       <p class="legend-line">
@@ -91,7 +92,8 @@ function RateChart({ family, history, width, seconds, isOver }: RateChartProps) 
         {(series.length > 1 || hovered !== null) &&
           series.map((name, index) => (
             <span key={name}>
-              <Swatch index={index} /> {name === TOTAL ? "" : name} <strong>{formatNumber(valueAt(index))}</strong>
+              <Swatch index={index} isDashed /> {name === TOTAL ? "" : name}{" "}
+              <strong>{formatNumber(valueAt(index))}</strong>
             </span>
           ))}
       </p>
@@ -109,7 +111,7 @@ export function shortNumber(value: number): string {
 }
 
 /** The line of a series, as in the chart. */
-export function Swatch({ index }: { index: number }) {
+export function Swatch({ index, isDashed }: { index: number; isDashed: boolean }) {
   return (
     <svg class="line" width="22" height="8" aria-hidden="true">
       <line
@@ -119,7 +121,7 @@ export function Swatch({ index }: { index: number }) {
         y2="4"
         stroke={seriesColor(index)}
         stroke-width="2"
-        stroke-dasharray={dash(index).join(" ")}
+        stroke-dasharray={isDashed ? dash(index).join(" ") : ""}
       />
     </svg>
   );

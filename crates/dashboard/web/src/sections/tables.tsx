@@ -54,7 +54,7 @@ function OneTable({ table }: { table: Table }) {
 export const tables: Section = {
   id: "tables",
   title: "Tables",
-  column: "side",
+  column: "main",
   isOpen: true,
   isShown: ({ status }) => Boolean(status?.tables.length),
   View,
