@@ -274,13 +274,16 @@ fn delays(config: &BeamformerConfig, padded: usize) -> Vec<f32> {
     let mut delays = Vec::with_capacity(config.waves.len() * grid.columns * padded);
     for wave in &config.waves {
         for x in grid.x() {
+            // Kernels expect that delays do not decrease with the depth, which rounding could violate.
+            let mut latest = f32::NEG_INFINITY;
             delays.extend((0..padded).map(|row| {
                 let z = grid.z_m + row as f64 * grid.row_pitch_m;
                 let path = match *wave {
                     Wave::Plane { angle_rad } => x * angle_rad.sin() + z * angle_rad.cos(),
                     Wave::Diverging { x_m, z_m } => (x - x_m).hypot(z - z_m) - x_m.hypot(z_m),
                 };
-                (path * scale - config.array.initial_time_s * config.sample_rate_hz) as f32
+                latest = latest.max((path * scale - config.array.initial_time_s * config.sample_rate_hz) as f32);
+                latest
             }));
         }
     }

@@ -15,11 +15,13 @@ const FLOOR: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
 /// Returns the kernels that this processor supports for rows at this distance in samples, fastest first.
 pub(super) fn available(row_pitch: f64) -> impl Iterator<Item = Kernels> {
     let has_avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-    // From a row to the next, the time increases by at most twice the distance. One sample more is the next of the
-    // interpolation, and one before the first and one after the last allow for rounding.
-    let span = (2.0 * row_pitch * (GROUP - 1) as f64).ceil() + 4.0;
+    // From a row to the next, the time increases by at most twice the distance. Where it increases by this much more due to
+    // rounding, the last sample may be a wrong one, but its weight in the interpolation is not greater than the excess.
+    const ROUNDING: f64 = 1e-4;
+    let span = (2.0 * row_pitch * (GROUP - 1) as f64 - ROUNDING).ceil();
     let windows = [(2, windowed::<2>()), (4, windowed::<4>()), (8, windowed::<8>())];
-    let fits = windows.into_iter().find(|(registers, _)| span <= (registers * LANES) as f64);
+    // The window has the span's samples, the first one, and the next one of the last.
+    let fits = windows.into_iter().find(|(registers, _)| span + 2.0 <= (registers * LANES) as f64);
     let windowed = fits.filter(|_| has_avx512).map(|(_, kernels)| kernels);
     let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     windowed.into_iter().chain(has_avx2.then_some(AVX2))
@@ -50,7 +52,20 @@ fn add_avx2<const PARTS: usize>(task: &Task<'_>, sums: [&mut [f32]; 2]) {
 }
 
 #[target_feature(enable = "avx512f,avx512dq")]
-fn add<const PARTS: usize, const REGISTERS: usize>(task: &Task<'_>, [real, imaginary]: [&mut [f32]; 2]) {
+fn add<const PARTS: usize, const REGISTERS: usize>(task: &Task<'_>, sums: [&mut [f32]; 2]) {
+    if task.delays.is_empty() {
+        add_waves::<PARTS, REGISTERS, true>(task, sums);
+    } else {
+        add_waves::<PARTS, REGISTERS, false>(task, sums);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn add_waves<const PARTS: usize, const REGISTERS: usize, const PLANE: bool>(
+    task: &Task<'_>,
+    [real, imaginary]: [&mut [f32]; 2],
+) {
     let first = task.first / GROUP;
     let z = task.z.as_chunks::<GROUP>().0;
     let real = real.as_chunks_mut::<GROUP>().0;
@@ -61,7 +76,7 @@ fn add<const PARTS: usize, const REGISTERS: usize>(task: &Task<'_>, [real, imagi
         let z = load(&z[group]);
         let z2 = _mm512_mul_ps(z, z);
         let receive = _mm512_sqrt_ps(_mm512_add_ps(offset2, z2));
-        let totals = sum::<PARTS, REGISTERS>(task, group, z, receive);
+        let totals = sum::<PARTS, REGISTERS, PLANE>(task, group, z, receive);
         let weight = _mm512_maskz_mov_ps(counts, weight(task.weight, z2));
         counts = 0xffff;
         add_to(&mut real[group], weight, totals[0]);
@@ -74,7 +89,7 @@ fn add<const PARTS: usize, const REGISTERS: usize>(task: &Task<'_>, [real, imagi
 /// Sums the interpolated samples of all traces for a group of rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn sum<const PARTS: usize, const REGISTERS: usize>(
+fn sum<const PARTS: usize, const REGISTERS: usize, const PLANE: bool>(
     task: &Task<'_>,
     group: usize,
     z: __m512,
@@ -83,9 +98,10 @@ fn sum<const PARTS: usize, const REGISTERS: usize>(
     let mut totals = [_mm512_setzero_ps(); 2];
     let last = (task.stride - REGISTERS * LANES) as i64;
     for trace in task.traces {
-        let transmit = match task.delays.get(trace.table + group * GROUP..).and_then(|delays| delays.first_chunk()) {
-            Some(delays) => load(delays),
-            None => _mm512_fmadd_ps(_mm512_set1_ps(trace.slope), z, _mm512_set1_ps(trace.offset)),
+        let transmit = if PLANE {
+            _mm512_fmadd_ps(_mm512_set1_ps(trace.slope), z, _mm512_set1_ps(trace.offset))
+        } else {
+            load(task.delays[trace.table + group * GROUP..].first_chunk().expect("columns are padded to groups"))
         };
         let time = _mm512_add_ps(receive, transmit);
         let whole = _mm512_cvt_roundps_epi32::<FLOOR>(time);
@@ -93,15 +109,15 @@ fn sum<const PARTS: usize, const REGISTERS: usize>(
         // The times increase, so the first row's is the first of the window. A window that would exceed the trace is
         // replaced by one in the zeros at its end.
         let earliest = _mm512_castsi512_si128(whole);
-        let start = (i64::from(_mm_cvtsi128_si32(earliest)) + MARGIN as i64 - 1).clamp(0, last) as usize;
-        let next = _mm512_sub_epi32(whole, _mm512_broadcastd_epi32(_mm_sub_epi32(earliest, _mm_set1_epi32(2))));
-        let here = _mm512_sub_epi32(next, _mm512_set1_epi32(1));
+        let start = (i64::from(_mm_cvtsi128_si32(earliest)) + MARGIN as i64).clamp(0, last) as usize;
+        let here = _mm512_sub_epi32(whole, _mm512_broadcastd_epi32(earliest));
+        let next = _mm512_add_epi32(here, _mm512_set1_epi32(1));
         for (total, part) in totals.iter_mut().zip(task.parts).take(PARTS) {
             let window = &part[trace.start + start..][..REGISTERS * LANES];
             let window = window.as_chunks::<LANES>().0;
             let (before, after) = (pick::<REGISTERS>(window, here), pick::<REGISTERS>(window, next));
-            *total = _mm512_add_ps(*total, before);
-            *total = _mm512_fmadd_ps(fraction, _mm512_sub_ps(after, before), *total);
+            // One addition to the total, so that the next wave's does not wait for the interpolation.
+            *total = _mm512_add_ps(*total, _mm512_fmadd_ps(fraction, _mm512_sub_ps(after, before), before));
         }
     }
     totals
