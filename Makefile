@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional web display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-images bench-page bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -223,6 +223,11 @@ bench-stencil: ## compare the stencil with STREAM, gcc, numba and tiled loops, e
 	python3 bench/stencil.py $(ARGS)
 	python3 bench/accel_path.py
 	python3 bench/accelerator.py
+
+bench-bmode: ## compare ultrasound images by delay and sum with zea, vbeam, ultraspy, a sparse matrix and loops in C, on one core; ARGS=...
+	@$(SETUP) build python
+	cargo build --release --locked --quiet --package shotline-compute --example beamform_rate
+	python3 bench/bmode.py $(ARGS)
 
 bench-images: ## show images of a target's memory at 1440p60 and 2160p30 under Xvfb, beside the paper and a copy; ARGS=... for its options
 	@$(SETUP) build python display
