@@ -3,7 +3,7 @@
 // These macros panic when standard output or error is closed; `outln!` and `errln!` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 // This module is first because its macros are used by all others.
@@ -13,6 +13,7 @@ mod output;
 mod array;
 mod capture;
 mod child;
+mod completions;
 mod demo;
 mod doctor;
 mod emulate;
@@ -28,6 +29,7 @@ mod inspect;
 mod interop;
 mod link;
 mod list;
+mod man;
 mod overview;
 mod perf;
 mod plan;
@@ -117,6 +119,10 @@ enum Command {
     List(list::Args),
     /// Print the JSON Schema of settings files or plans, with which editors complete and check them
     Schema(schema::Args),
+    /// Write a manual page for each command
+    Man(man::Args),
+    /// Print a script with which bash, zsh or fish completes commands and flags
+    Completions(completions::Args),
     /// Emulate an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -165,6 +171,8 @@ fn run(command: Command) -> Result {
         Command::Interop(command) => interop::run(&command),
         Command::List(args) => list::run(&args),
         Command::Schema(args) => schema::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Emulate(device) => emulate::run(device),
     }
 }
@@ -172,7 +180,6 @@ fn run(command: Command) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     /// Returns the commands without subcommands, each with its full name.
     fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
