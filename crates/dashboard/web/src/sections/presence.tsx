@@ -8,6 +8,8 @@ import { cssColor, themeVersion } from "../theme.ts";
 import type { Section } from "./index.ts";
 
 const COLUMN = 4;
+/** A missing part is drawn larger by this at both ends: one of 64 must be visible. */
+const MARGIN = 1;
 /** Up to this number of links the parts are two pixels high, else one. */
 const TALL_LINKS = 2;
 
@@ -29,7 +31,10 @@ function View({ store }: { store: Store }) {
           <span class="swatch present" /> arrived
         </li>
         <li>
-          <span class="swatch missing" /> missing part
+          <span class="swatch partial" /> incomplete shot
+        </li>
+        <li>
+          <span class="swatch missing" /> its missing parts
         </li>
         <li>
           <span class="swatch lost" /> lost shot
@@ -108,12 +113,12 @@ function drawShot(
   left: number,
   row: number,
 ): void {
-  context.fillStyle = cssColor("--present");
+  context.fillStyle = cssColor(shot.complete ? "--present" : "--partial");
   context.fillRect(left, 0, COLUMN, PARTS * row);
   if (shot.complete) return;
   context.fillStyle = cssColor("--missing");
   for (let part = 0; part < PARTS; part++) {
-    if (!hasPart(shot, part)) context.fillRect(left, part * row, COLUMN, row);
+    if (!hasPart(shot, part)) context.fillRect(left, part * row - MARGIN, COLUMN, row + 2 * MARGIN);
   }
 }
 
