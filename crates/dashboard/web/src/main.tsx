@@ -1,6 +1,10 @@
 import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
-import "./app.css";
+import "./style/base.css";
+import "./style/header.css";
+import "./style/panels.css";
+import "./style/numbers.css";
+import "./style/small.css";
 import { App } from "./app.tsx";
 import { Store } from "./store.ts";
 import { startTheme } from "./theme.ts";

@@ -56,7 +56,7 @@ export function nextTheme(): void {
   apply();
 }
 
-/** Returns the value of a custom property of app.css, such as `--text`. */
+/** Returns the value of a custom property of style/base.css, such as `--text`. */
 export function cssColor(name: string): string {
   const known = cache.get(name);
   if (known !== undefined) return known;
