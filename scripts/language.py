@@ -13,7 +13,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "scripts" / "words.tsv"
 # Extensions of the files that are checked. Not checked are generated files and those that quote the words.
-TEXT = {".rs", ".py", ".md", ".toml", ".sv", ".svh", ".c", ".h", ".sh", ".pyi", ".txt", ".cpp"}
+TEXT = {
+    ".rs",
+    ".py",
+    ".pyi",
+    ".c",
+    ".cpp",
+    ".h",
+    ".sv",
+    ".svh",
+    ".sh",
+    ".ts",
+    ".tsx",
+    ".mjs",
+    ".css",
+    ".md",
+    ".toml",
+    ".txt",
+}
 EXCLUDED = {"scripts/words.tsv", "scripts/language.py", "CHANGELOG.md"}
 GENERATED = "proptest-regressions/"
 CHECKS = ["words", "tests", "subjects"]

@@ -161,8 +161,8 @@ mod tests {
             assert_eq!(check(&guard(), here, value), Err(Refusal::Token), "{value:?}");
         }
         assert_eq!(check(&guard(), there, Some("Bearer secret")), Err(Refusal::Remote));
-        let told = Guard { remote_control: true, ..guard() };
-        assert_eq!(check(&told, there, Some("Bearer secret")), Ok(()));
+        let allowed = Guard { remote_control: true, ..guard() };
+        assert_eq!(check(&allowed, there, Some("Bearer secret")), Ok(()));
         let none = Guard { token: String::new(), ..guard() };
         assert_eq!(check(&none, here, Some("Bearer ")), Err(Refusal::Token), "an empty token opens nothing");
     }

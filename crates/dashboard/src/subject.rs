@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub trait Subject: Send + Sync + 'static {
     /// Returns what does not change.
     fn about(&self) -> About;
-    /// Returns the current state. Called some times a second while somebody watches, and for each scrape of the metrics.
+    /// Returns the current state. Called some times a second while a page is open, and for each scrape of the metrics.
     fn status(&self) -> Status;
     /// Does what a control requests, without waiting for its end. Returns what was done.
     ///

@@ -2,7 +2,7 @@
 
 use crate::stream::EndReason;
 use serde::Serialize;
-use shotline_wire::shot::{Explanation, NO_REMEDY};
+use shotline_wire::shot::NO_REMEDY;
 
 /// Defines [`Cause`] from a table of variant, name and meaning.
 macro_rules! causes {
@@ -61,91 +61,77 @@ const LISTEN_AGAIN: (&str, &str) =
     ("record again", "shotline record --listen 10.0.0.2:7148 --framing spead --out run-2.h5");
 const DOCTOR: (&str, &str) = ("check this machine", "shotline doctor --probe 192.168.1.20:47910 --out /data/run.h5");
 
-impl Cause {
-    /// Returns where it is reported, its usual reasons, and what to do.
-    pub const fn explanation(self) -> Explanation {
-        let (counted, reason, remedies): (_, _, &[_]) = match self {
-            Self::Shots => (ENDED, "As requested by `--shots`, or the sender has no more shots.", NO_REMEDY),
-            Self::Time => (ENDED, "As requested by `--seconds`.", NO_REMEDY),
-            Self::Signal => {
-                (ENDED, "Ctrl-C, SIGTERM or a closed terminal. Everything received is in the file.", NO_REMEDY)
-            }
-            Self::Idle => (ENDED, "As requested by `--idle-s`.", NO_REMEDY),
-            Self::Full => (
-                EARLY,
-                "All rows of the file are in use, or the drive has no space for the next file.",
-                &[
-                    ("see the free space", "df -h"),
-                    (
-                        "allocate more rows",
-                        "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --capacity 100000",
-                    ),
-                    (
-                        "keep the newest data only",
-                        "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --keep 400GiB",
-                    ),
-                ],
-            ),
-            Self::NumbersExhausted => (
-                EARLY,
-                "Shot numbers have 48 bits, and the sender has reached the last one: reset the sender.",
-                &[AGAIN],
-            ),
-            Self::ProbeStopped => (
-                EARLY,
-                "Another program, a person or the probe itself stopped it; or it was restarted.",
-                &[STATUS, AGAIN],
-            ),
-            Self::ProbeLost => (
-                EARLY,
-                "The probe was switched off or crashed, a cable was unplugged, or a firewall drops its replies.",
-                &[
-                    ("see whether the host answers", "ping -c 3 192.168.1.20"),
-                    ("find the probe", "shotline probe discover 192.168.1.20"),
-                    STATUS,
-                    (
-                        "take the probe over, if it still sends to this run",
-                        "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --take-over",
-                    ),
-                ],
-            ),
-            Self::TakenOver => (
-                EARLY,
-                "Another receiver was started with `--take-over`, or another program configured the probe.",
-                &[STATUS, ("take it back", "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --take-over")],
-            ),
-            Self::SenderStopped => (EARLY, "The sender ended its stream, with a stop heap of SPEAD.", &[LISTEN_AGAIN]),
-            Self::SenderChanged => (
-                EARLY,
-                "The sender was configured again during the run. One file has one sample rate and one format.",
-                &[LISTEN_AGAIN],
-            ),
-            Self::SenderRestarted => (
-                EARLY,
-                "The sender's packets carry its own numbers, which began again, so they would occur twice in the file.",
-                &[LISTEN_AGAIN],
-            ),
-            Self::TransportFailed => (
-                EARLY,
-                "The interface was removed or went down, or its driver failed: `error` has the reason.",
-                &[
-                    ("see the state of the interfaces", "ip link"),
-                    ("see the errors of the kernel", "sudo dmesg"),
-                    DOCTOR,
-                ],
-            ),
-            Self::RecorderFailed => (
-                EARLY,
-                "The drive failed, or the file system was removed: `error` has the reason. `rows` is the number of rows that readers see.",
-                &[
-                    ("see the errors of the kernel", "sudo dmesg"),
-                    ("repair the recording", "shotline recover run.h5"),
-                    ("check what was recorded", "shotline verify run.h5"),
-                    DOCTOR,
-                ],
-            ),
-        };
-        Explanation { counted, reason, remedies }
+shotline_wire::explanations! {
+    Cause {
+        Shots = ENDED,
+            "As requested by `--shots`, or the sender has no more shots.",
+            NO_REMEDY;
+        Time = ENDED,
+            "As requested by `--seconds`.",
+            NO_REMEDY;
+        Signal = ENDED,
+            "Ctrl-C, SIGTERM or a closed terminal. Everything received is in the file.",
+            NO_REMEDY;
+        Idle = ENDED,
+            "As requested by `--idle-s`.",
+            NO_REMEDY;
+        Full = EARLY,
+            "All rows of the file are in use, or the drive has no space for the next file.",
+            &[
+                ("see the free space", "df -h"),
+                (
+                    "allocate more rows",
+                    "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --capacity 100000",
+                ),
+                (
+                    "keep the newest data only",
+                    "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --keep 400GiB",
+                ),
+            ];
+        NumbersExhausted = EARLY,
+            "Shot numbers have 48 bits, and the sender has reached the last one: reset the sender.",
+            &[AGAIN];
+        ProbeStopped = EARLY,
+            "Another program, a person or the probe itself stopped it; or it was restarted.",
+            &[STATUS, AGAIN];
+        ProbeLost = EARLY,
+            "The probe was switched off or crashed, a cable was unplugged, or a firewall drops its replies.",
+            &[
+                ("see whether the host answers", "ping -c 3 192.168.1.20"),
+                ("find the probe", "shotline probe discover 192.168.1.20"),
+                STATUS,
+                (
+                    "take the probe over, if it still sends to this run",
+                    "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --take-over",
+                ),
+            ];
+        TakenOver = EARLY,
+            "Another receiver was started with `--take-over`, or another program configured the probe.",
+            &[STATUS, ("take it back", "shotline record --probe 192.168.1.20:47910 --out run-2.h5 --take-over")];
+        SenderStopped = EARLY,
+            "The sender ended its stream, with a stop heap of SPEAD.",
+            &[LISTEN_AGAIN];
+        SenderChanged = EARLY,
+            "The sender was configured again during the run. One file has one sample rate and one format.",
+            &[LISTEN_AGAIN];
+        SenderRestarted = EARLY,
+            "The sender's packets carry its own numbers, which began again, so they would occur twice in the file.",
+            &[LISTEN_AGAIN];
+        TransportFailed = EARLY,
+            "The interface was removed or went down, or its driver failed: `error` has the reason.",
+            &[
+                ("see the state of the interfaces", "ip link"),
+                ("see the errors of the kernel", "sudo dmesg"),
+                DOCTOR,
+            ];
+        RecorderFailed = EARLY,
+            "The drive failed, or the file system was removed: `error` has the reason. `rows` is the number of rows that readers see.",
+            &[
+                ("see the errors of the kernel", "sudo dmesg"),
+                ("repair the recording", "shotline recover run.h5"),
+                ("check what was recorded", "shotline verify run.h5"),
+                DOCTOR,
+            ];
     }
 }
 

@@ -46,7 +46,7 @@ impl Gallery {
     pub fn index(&self, kind: &str) -> Option<usize> {
         self.kinds.iter().position(|info| info.kind == kind)
     }
-    /// Returns `true` if somebody watches this kind.
+    /// Returns `true` if a page shows this kind.
     pub fn is_watched(&self, index: usize) -> bool {
         self.walls.get(index).is_some_and(|wall| wall.viewers.load(Relaxed) > 0)
     }

@@ -1,6 +1,6 @@
 //! Pictures of the data, for the page.
 //!
-//! A [`Painter`] draws one kind of picture. [`Studio`] runs the painters that somebody watches, in a thread of idle
+//! A [`Painter`] draws one kind of picture. [`Studio`] runs the painters of the pictures that are watched, in a thread of idle
 //! priority. [`Gallery`] holds the newest picture of each kind for the server.
 
 mod gallery;

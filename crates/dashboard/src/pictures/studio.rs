@@ -22,7 +22,7 @@ pub trait Painter: Send {
     fn paint(&mut self, stop: &AtomicBool) -> Option<Picture>;
 }
 
-/// Paints the pictures that somebody watches. It ends when dropped.
+/// Paints the pictures that pages show. It ends when dropped.
 #[derive(Debug)]
 pub struct Studio {
     gallery: Arc<Gallery>,
@@ -128,7 +128,7 @@ mod tests {
     fn only_watched_pictures_are_painted() {
         let studio = Studio::open(vec![Box::new(Counter(0))]).unwrap();
         let gallery = Arc::clone(studio.gallery());
-        assert!(gallery.newest(0).is_none(), "nobody watches");
+        assert!(gallery.newest(0).is_none(), "no page shows it");
         let mut viewer = Viewer::new(&gallery, gallery.index("counter").unwrap());
         wait_until("three pictures", || gallery.newest(0).is_some_and(|hung| hung.sequence >= 3));
         let first = viewer.next().unwrap();
