@@ -71,6 +71,8 @@ pub struct About {
     pub local: SocketAddr,
     /// Period of the sender's test patterns; 0 for real samples.
     pub pattern_period: u32,
+    /// Rows that the file has space for; none without a file, or if it grows.
+    pub capacity_rows: Option<u64>,
 }
 
 /// All counters of a run at one time. They are read only while there is an observer ([`Live::tap`]).

@@ -119,7 +119,7 @@ impl<'a> PreparedRun<'a> {
     }
 
     /// Returns what the run receives, for observers.
-    pub(super) fn about(&self, local: SocketAddr) -> About {
+    pub(super) fn about(&self, local: SocketAddr, capacity_rows: Option<u64>) -> About {
         About {
             instrument: self.instrument.name.clone(),
             framing: self.framing.name(),
@@ -127,6 +127,7 @@ impl<'a> PreparedRun<'a> {
             links: self.configs.len(),
             local,
             pattern_period: self.instrument.pattern_period,
+            capacity_rows,
         }
     }
 

@@ -54,11 +54,15 @@ impl<'a> Sinks<'a> {
     /// Returns the number of shots that may be handed to the sink. A sender without set-up continues after the last
     /// shot requested. With triggers only the requested shots are a limit, because fewer of them may become rows.
     pub(super) fn rows_remaining(&self, settings: &Settings) -> u64 {
-        let rows = match &self.files {
-            Files::Recording(set, None) => set.remaining(),
-            Files::None | Files::Capture(..) | Files::Recording(..) => u64::MAX,
-        };
-        rows.min(settings.shots.unwrap_or(u64::MAX))
+        self.capacity_rows().unwrap_or(u64::MAX).min(settings.shots.unwrap_or(u64::MAX))
+    }
+
+    /// Returns the number of rows that the file has space for, if all shots become rows and no further file follows.
+    pub(super) fn capacity_rows(&self) -> Option<u64> {
+        match &self.files {
+            Files::Recording(set, None) => Some(set.remaining()).filter(|rows| *rows < u64::MAX),
+            Files::None | Files::Capture(..) | Files::Recording(..) => None,
+        }
     }
 
     /// Returns warnings from the layout of the files.

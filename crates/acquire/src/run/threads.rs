@@ -54,6 +54,7 @@ pub(super) fn run<'a, P: PacketIo>(
     let StartedRun { prepared, origin, clock, mut receiver, sinks } = started;
     let Origin { control, local, receive_buffer, learned } = origin;
     let settings = prepared.resolved.settings;
+    let capacity_rows = sinks.capacity_rows();
     let (rows_remaining, waker, mut warnings) = (sinks.rows_remaining(settings), sinks.waker(), sinks.warnings());
     let queue = Queue::new(sinks.queue_events);
     let counters = OnceLock::new();
@@ -71,7 +72,7 @@ pub(super) fn run<'a, P: PacketIo>(
         let producer = sink.as_ref().map(|_| Producer::new(Arc::clone(&queue), prepared.policy));
         let output = Output { producer, wake: &wake, rows_remaining, live };
         let mut stage = ReceiveStage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
-        live.set_about(prepared.about(local));
+        live.set_about(prepared.about(local, capacity_rows));
         live.set_listening(local);
         let mut result = stage.run(stop, &watch);
         watch.stop();
@@ -229,6 +230,22 @@ mod tests {
             assert_eq!((outcome.rows, counters.complete, counters.partial), (1, 0, 1), "{policy:?}: {counters:?}");
             assert!(counters.shot_drops.get(DropCause::SinkError) > 0, "{policy:?}: {counters:?}");
         }
+    }
+
+    #[test]
+    fn an_event_that_waits_for_the_queue_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            listen: Some(address(1)),
+            out: Some(vec![folder.path().join("run.pcapng")]),
+            pool: Some(Bytes(4 << 20)),
+            policy: Some(Policy::Block),
+            shots: Some(2000),
+            ..Settings::default()
+        };
+        let (live, stop) = (Live::default(), AtomicBool::new(false));
+        let outcome = outcome(&settings, geometry(8, 4000), None, Watch::follow, &stop, &live);
+        assert_eq!((outcome.end.cause, outcome.end.early, outcome.rows), (Cause::Shots, false, 2000));
     }
 
     #[test]

@@ -92,6 +92,14 @@ impl RunSubject {
         by_shots.or(by_time).map(|progress| progress.clamp(0.0, 1.0))
     }
 
+    /// Returns the fill level of the file, if it does not grow.
+    fn file_level(&self, rows: u64) -> Option<Level> {
+        let capacity = self.live.about()?.capacity_rows? as f64;
+        let (label, unit) = ("Rows of the file".into(), "rows".into());
+        // A run that ends by itself at that number is not in danger.
+        Some(Level { label, used: rows as f64, capacity, unit, high_is_bad: self.info.shots.is_none() })
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // Marks and messages stay valid if a thread panics while it holds the lock.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
@@ -154,7 +162,7 @@ impl Subject for RunSubject {
             latencies: details.iter().flat_map(|details| latencies(details)).collect(),
             limit: (phase == Phase::Running).then(|| Bottleneck::of(&readings).to_string()),
             stages: readings.iter().map(stage).collect(),
-            levels: levels(details.as_deref(), self.info.folder.as_ref()),
+            levels: levels(details.as_deref(), self.file_level(reading.rows), self.info.folder.as_ref()),
             presence: memory.marks.iter().map(presence).collect(),
             tables: details.iter().map(|details| links(details, &alignment.links)).collect(),
             log: memory.journal.entries(),
@@ -228,7 +236,7 @@ fn latency_reading(name: &'static str, help: &'static str, link: usize, latency:
     }
 }
 
-fn levels(details: Option<&Details>, folder: Option<&PathBuf>) -> Vec<Level> {
+fn levels(details: Option<&Details>, file: Option<Level>, folder: Option<&PathBuf>) -> Vec<Level> {
     let mut levels = Vec::new();
     if let Some(Details { pool: (free, slots), .. }) = details {
         levels.push(Level {
@@ -239,10 +247,11 @@ fn levels(details: Option<&Details>, folder: Option<&PathBuf>) -> Vec<Level> {
             high_is_bad: true,
         });
     }
+    levels.extend(file);
     if let Some(drive) = folder.and_then(|folder| rustix::fs::statvfs(folder).ok()) {
         let bytes = |blocks: u64| blocks as f64 * drive.f_frsize as f64;
         levels.push(Level {
-            label: "Drive".into(),
+            label: "Drive, with space that is allocated to files".into(),
             used: bytes(drive.f_blocks.saturating_sub(drive.f_bavail)),
             capacity: bytes(drive.f_blocks),
             unit: "bytes".into(),
