@@ -104,8 +104,8 @@ fn plane_waves() -> Vec<Wave> {
 #[test]
 fn every_kernel_and_apodisation_match_the_model() {
     let weights = [Apodisation::None, Apodisation::Boxcar { f_number: 1.0 }, Apodisation::Hann { f_number: 0.7 }];
-    // Rows at several distances, for which the window has one to eight registers, or for which there is none.
-    for row_pitch_m in [1e-6, 30e-6, 70e-6, 120e-6, 250e-6, 500e-6] {
+    // Rows at several distances: windows of two, four and eight registers, some exactly filled, and none.
+    for row_pitch_m in [1e-6, 30e-6, 77e-6, 120e-6, 154e-6, 250e-6, 500e-6] {
         for apodisation in weights {
             for waves in [plane_waves(), diverging()] {
                 let grid = Grid { row_pitch_m, ..small_grid() };
