@@ -140,7 +140,7 @@ def own(folder, angles, kind, aperture, cpu):
     values = {
         "rf": folder / "rf",
         "out": folder / kind,
-        "frames": 10,
+        "frames": 40,
         "quadrature": kind,
         "elements": ELEMENTS,
         "samples": SAMPLES,
