@@ -131,6 +131,7 @@ mod tests {
     use crate::memory::Memory;
     use crate::run::prepare::Instrument;
     use crate::sink::Policy;
+    use crate::tap::{MAX_EVENTS, Request};
     use arrayvec::ArrayVec;
     use shotline_memory::Sge;
     use shotline_testing::wait_until;
@@ -246,6 +247,44 @@ mod tests {
         let (live, stop) = (Live::default(), AtomicBool::new(false));
         let outcome = outcome(&settings, geometry(8, 4000), None, Watch::follow, &stop, &live);
         assert_eq!((outcome.end.cause, outcome.end.early, outcome.rows), (Cause::Shots, false, 2000));
+    }
+
+    #[test]
+    fn an_observer_that_keeps_its_events_costs_no_shot() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            listen: Some(address(1)),
+            out: Some(vec![folder.path().join("run.pcapng")]),
+            pool: Some(Bytes(4 << 20)),
+            policy: Some(Policy::Block),
+            shots: Some(2000),
+            ..Settings::default()
+        };
+        let (live, stop, over) = (Live::default(), AtomicBool::new(false), AtomicBool::new(false));
+        live.tap().observe(true);
+        let mut kept = Vec::new();
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    if !live.tap().is_pending() {
+                        live.tap().request(Request { count: MAX_EVENTS, stride: 1, multiple: 1 });
+                    }
+                    // A few are kept until after the run, the others are in the queue.
+                    kept.extend(live.tap().pop().filter(|_| kept.len() < 4));
+                    std::thread::yield_now();
+                }
+            });
+            let outcome = outcome(&settings, geometry(8, 4000), None, Watch::follow, &stop, &live);
+            over.store(true, Ordering::Relaxed);
+            outcome
+        });
+        let counters = outcome.streams[0];
+        // Those that arrive after the last row have no space.
+        let lost = counters.shot_drops.total() - counters.shot_drops.get(DropCause::SinkFull);
+        assert_eq!((lost, counters.complete, counters.partial), (0, 1999, 1), "{counters:?}");
+        assert_eq!(outcome.rows, 2000);
+        let (free, slots) = live.details().unwrap().pool;
+        assert!(free <= slots && kept.len() <= 4, "{free} of {slots}");
     }
 
     #[test]
