@@ -9,7 +9,6 @@ from formats.source import export
 
 from common import Probe, Recording, record, run, verify
 
-ANGLES = "--angles=-10,-5,0,5,10"
 WAVES, PHASES = 5, 4
 SHOTS = WAVES * (PHASES + 1)
 F_NUMBER = 1.5
@@ -68,7 +67,7 @@ class Zea:
 @pytest.fixture(scope="module", params=["uff", "zea"])
 def echoes(request, phantom, tmp_path_factory):
     to = tmp_path_factory.mktemp("echoes") / "run.hdf5"
-    report = export(phantom[0], to, "--format", request.param, ANGLES)
+    report = export(phantom[0], to, "--format", request.param)  # the recording describes the array
     assert (report["complete"], report["partial"], report["lost"]) == (2 * SHOTS, 0, 0)
     return {"uff": Uff, "zea": Zea}[request.param](to)
 
@@ -159,6 +158,57 @@ def test_the_wall_moves_as_reported(phantom, echoes):
         found = image(echoes, frame, np.array([-5e-3, 0, 5e-3]), z)
         expected = wall["z_m"] + wall["amplitude_m"] * np.sin(2 * np.pi * frame / PHASES)
         assert z[found.argmax(axis=1)] == pytest.approx(expected, abs=0.03e-3), f"frame {frame}"
+
+
+def test_a_probe_describes_its_array(tmp_path):
+    array = ("--pitch-mm", 0.2, "--height-mm", 4, "--centre-mhz", 7.8, "--sound-speed", 1480, "--initial-us", -1.5)
+    with Probe("--channels", 16, "--samples", 100, *array, "--angles=12,0,-12") as probe:
+        described = run("probe", "describe", probe.address, "--json").succeeded()
+        table = run("probe", "describe", probe.address)
+        record(probe, "--out", tmp_path / "run.h5", "--shots", 3, "--samples", 100).succeeded()
+    assert described["pattern_period"] == 16, "test patterns, too"
+    expected = {"pitch_m": 0.2e-3, "width_m": 0.18e-3, "height_m": 4e-3, "centre_hz": 7.8e6, "sound_speed_m_s": 1480}
+    angles = described["array"].pop("angles_rad")
+    assert described["array"] == pytest.approx(expected | {"initial_time_s": -1.5e-6})
+    assert angles == pytest.approx(np.radians([12, 0, -12]), abs=1e-6)
+    assert "3: 12, 0, -12 degrees" in table.stdout and "-1.5 us after the transmission" in table.stdout
+    with h5py.File(tmp_path / "run.h5") as file:
+        found = {name: int(value) for name, value in file.attrs.items() if name.startswith("array_")}
+    assert found == {
+        "array_pitch_nm": 200_000,
+        "array_element_width_nm": 180_000,
+        "array_element_height_nm": 4_000_000,
+        "array_centre_hz": 7_800_000,
+        "array_sound_speed_mm_s": 1_480_000,
+        "array_first_angle_urad": 209_440,
+        "array_last_angle_urad": -209_440,
+        "array_waves": 3,
+        "array_initial_time_ns": -1500,
+    }
+
+
+def test_a_probe_without_an_array_describes_none(tmp_path):
+    with Probe("--channels", 16, "--samples", 100) as probe:
+        assert "array" not in run("probe", "describe", probe.address, "--json").succeeded()
+    with Probe("--channels", 16, "--samples", 100, "--angles=0,1,5") as probe:
+        assert "array" not in run("probe", "describe", probe.address, "--json").succeeded(), "not evenly spaced"
+        record(probe, "--out", tmp_path / "run.h5", "--shots", 1, "--samples", 100).succeeded()
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert not [name for name in file.attrs if name.startswith("array_")]
+
+
+def test_exports_begin_with_a_whole_frame(tmp_path):
+    path = tmp_path / "run.h5"
+    small = ("--phantom", "--phases", 2, "--links", 1, "--channels", 32, "--samples", 400)
+    with Probe(*small, "--first-shot", 7, "--pace", "100hz") as probe:
+        record(probe, "--out", path, "--shots", 9, "--samples", 400).succeeded()
+    whole = export(path, tmp_path / "whole.uff")
+    assert whole["complete"] == 6, "shots 10 to 15, because 5 waves are a frame"
+    with h5py.File(tmp_path / "whole.uff") as file:
+        echoes = file["channel_data/data"][0, 0]
+    assert np.array_equal(echoes.T, Recording(path).rf[0][3])
+    assert export(path, tmp_path / "all.uff", "--from", 7)["complete"] == 9
+    assert export(path, tmp_path / "one.uff", "--angles=0")["complete"] == 9
 
 
 def test_other_arrays_are_imaged_with_their_description(tmp_path):

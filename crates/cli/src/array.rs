@@ -1,6 +1,8 @@
 //! Arguments that describe an ultrasound array and its plane waves.
 
+use serde::Serialize;
 use shotline_compute::ultrasound::Array;
+use shotline_wire::setup::ArrayDescription;
 
 /// Arguments of an array, except its centre frequency ([`CentreArgs`]).
 #[derive(clap::Args)]
@@ -56,6 +58,11 @@ impl ArrayArgs {
         all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
     }
 
+    /// Returns `true` if the plane waves are given.
+    pub fn has_angles(&self) -> bool {
+        !self.angles.is_empty()
+    }
+
     /// Returns the array with these arguments. What is not given is as in `default`; elements of another pitch have 0.9
     /// of it as width.
     pub fn array(&self, centre: &CentreArgs, default: &Array) -> Array {
@@ -75,6 +82,51 @@ impl ArrayArgs {
             initial_time_s: or(self.initial_us, 1e6, default.initial_time_s),
         }
     }
+}
+
+/// Array that a probe describes, for reports.
+#[derive(Serialize)]
+pub struct ArrayReport {
+    pitch_m: f64,
+    width_m: f64,
+    height_m: f64,
+    centre_hz: f64,
+    sound_speed_m_s: f64,
+    angles_rad: Vec<f64>,
+    initial_time_s: f64,
+}
+
+impl ArrayReport {
+    pub fn of(description: &ArrayDescription) -> Self {
+        let Array { pitch_m, width_m, height_m, centre_hz, sound_speed_m_s, angles_rad, initial_time_s } =
+            Array::from(*description);
+        Self { pitch_m, width_m, height_m, centre_hz, sound_speed_m_s, angles_rad, initial_time_s }
+    }
+
+    /// Returns rows of a table.
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let mm = |m: f64| rounded(m * 1e3, 6);
+        let degrees = |angle: &f64| rounded(angle.to_degrees(), 3).to_string();
+        let (width, height) = (mm(self.width_m), mm(self.height_m));
+        let elements = format!("pitch {} mm, {width} mm x {height} mm", mm(self.pitch_m));
+        let sound = format!("{} MHz, {} m/s", self.centre_hz / 1e6, self.sound_speed_m_s);
+        let waves: Vec<_> = match &self.angles_rad[..] {
+            [first, second, .., last] if self.angles_rad.len() > 7 => {
+                vec![degrees(first), degrees(second), "...".into(), degrees(last)]
+            }
+            angles => angles.iter().map(degrees).collect(),
+        };
+        let waves = format!("{}: {} degrees", self.angles_rad.len(), waves.join(", "));
+        let initial = format!("{} us after the transmission", rounded(self.initial_time_s * 1e6, 3));
+        let rows = [("elements", elements), ("sound", sound), ("plane waves", waves), ("first sample", initial)];
+        rows.map(|(name, text)| (name.to_owned(), text)).to_vec()
+    }
+}
+
+/// Rounds to a number of decimal places, without a negative zero.
+fn rounded(value: f64, places: i32) -> f64 {
+    let unit = 10_f64.powi(places);
+    (value * unit).round() / unit + 0.0
 }
 
 fn finite(text: &str) -> Result<f64, String> {

@@ -29,7 +29,7 @@ Examples:
 
 Reads and writes shot by shot. The output gets its final name when it is complete. Missing samples are marked as the
 format provides: NaN in UFF, masks in zea and Zarr, gaps in Digital RF, captures and annotations in SigMF
-(docs/formats.md).")]
+(docs/formats.md). If the probe described its array to the recording, that is the default for ultrasound.")]
 pub struct Args {
     /// The recording: a file, or nvme:DEVICE/NAME
     file: PathBuf,
@@ -109,9 +109,12 @@ impl Rows for Report<'_> {
 /// Exports a recording.
 pub fn run(args: &Args) -> Result {
     let format = args.format.map_or_else(|| implied(&args.to), Ok)?;
-    let options = options(args, format)?;
+    check_options(args, format)?;
     let recording = Recording::open(&args.file)?;
-    let selection = Selection { from: args.from, shots: args.shots, links: args.links.clone() };
+    let described = recording.run().array.map(Array::from).unwrap_or_default();
+    let options = options(args, format, &described)?;
+    let from = first_shot(args, format, &recording)?;
+    let selection = Selection { from, shots: args.shots, links: args.links.clone() };
     let stop = stop_flag()?;
     let bar = Progress::new("shots");
     let progress = |done, total| {
@@ -122,6 +125,18 @@ pub fn run(args: &Args) -> Result {
     drop(bar);
     let exported = exported?;
     print_report(args.json, &Report { from: &args.file, exported: &exported })
+}
+
+/// Returns the number of the first shot to export: the given one, or the first of a whole frame if the recording
+/// describes the plane waves and the format has frames.
+fn first_shot(args: &Args, format: Format, recording: &Recording) -> Result<Option<u64>> {
+    let run = recording.run();
+    let is_known = format.about().option_kind == OptionKind::Array && !args.array.has_angles() && !run.by_stamp;
+    let Some(array) = run.array.filter(|_| args.from.is_none() && is_known && recording.rows() > 0) else {
+        return Ok(args.from);
+    };
+    // Rows without a number are at the end of the range of numbers, and have no next multiple.
+    Ok(recording.row(0, 0)?.number.checked_next_multiple_of(array.waves.into()))
 }
 
 /// Joins names of formats: `uff, zea or zarr`.
@@ -171,19 +186,21 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [OptionKin
     args.array.given().map(|name| (name, ARRAY)).chain(others)
 }
 
-/// Returns the options of a format.
-///
-/// # Errors
-/// If an option is given that the format does not take.
-fn options(args: &Args, format: Format) -> Result<Options> {
+/// Checks that the format takes the given options.
+fn check_options(args: &Args, format: Format) -> Result {
     let takes = format.about().option_kind;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
         let supporting = names(kinds.iter().flat_map(|kind| Format::with_options(*kind)));
         return Err(format!("{} does not support {option}: omit it, or export to {supporting}", format.name()).into());
     }
-    Ok(match takes {
+    Ok(())
+}
+
+/// Returns the options of a format. What is not given of an array is as `described` by the recording.
+fn options(args: &Args, format: Format, described: &Array) -> Result<Options> {
+    Ok(match format.about().option_kind {
         OptionKind::Nothing => Options::Nothing,
-        OptionKind::Array => Options::Array(args.array.array(&args.centre, &Array::default())),
+        OptionKind::Array => Options::Array(args.array.array(&args.centre, described)),
         OptionKind::Radio => Options::Radio(radio(args)),
         OptionKind::Zarr => Options::Zarr(zarr(&args.zarr)?),
     })
@@ -230,7 +247,9 @@ mod tests {
 
     fn options_of(format: Format, more: &[&str]) -> Result<Options> {
         let words = ["export", "a.h5", "b", "--format", format.name()].into_iter().chain(more.iter().copied());
-        options(&Cli::try_parse_from(words)?.args, format)
+        let args = Cli::try_parse_from(words)?.args;
+        check_options(&args, format)?;
+        options(&args, format, &Array::default())
     }
 
     #[test]
@@ -278,5 +297,9 @@ mod tests {
         let default = Array::default();
         assert_eq!((array.pitch_m, array.width_m), (0.2e-3, 0.18e-3));
         assert_eq!((array.sound_speed_m_s, array.angles_rad), (default.sound_speed_m_s, default.angles_rad));
+        let args = Cli::try_parse_from(["export", "a.h5", "b", "--angles=4"]).unwrap().args;
+        let described = Array { pitch_m: 0.1e-3, width_m: 0.05e-3, angles_rad: vec![0.1, 0.2], ..Array::default() };
+        let Options::Array(array) = options(&args, Format::Uff, &described).unwrap() else { panic!("no array") };
+        assert_eq!(array, Array { angles_rad: vec![4_f64.to_radians()], ..described });
     }
 }

@@ -1,6 +1,7 @@
 //! `shotline inspect`: shows what a recording or a capture contains.
 
 use crate::Result;
+use crate::array::ArrayReport;
 use crate::capture::{self, Capture};
 use crate::output::{Report, chunk_rows, print_report, print_table};
 use crate::plot;
@@ -175,6 +176,7 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         ("rows".into(), format!("{} of {} allocated", summary.rows, summary.allocated_rows)),
         ("time covered".into(), format!("{:.3} s", summary.seconds)),
     ];
+    rows.extend(run.array.iter().flat_map(|array| ArrayReport::of(array).rows()));
     if let Some(codec) = run.codec {
         rows.push(("compression".into(), codec.to_string()));
         rows.extend(summary.chunks.iter().flat_map(chunk_rows));

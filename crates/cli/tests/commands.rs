@@ -180,8 +180,6 @@ fn wrong_flags_are_named() {
     refused(&[&phantom[..], &["--sample-rate-hz", "15000000"]].concat(), &["5 MHz needs at least 16 MS/s, found 15"]);
     refused(&[&phantom[..], &["--angles", "0,85"]].concat(), &["-80 to 80 degrees, found 85"]);
     refused(&["emulate", "probe", "--phases", "4"], &["--phantom"]);
-    refused(&["emulate", "probe", "--pitch-mm", "0.2"], &["--pitch-mm", "add --phantom"]);
-    refused(&["emulate", "probe", "--centre-mhz", "4"], &["--centre-mhz", "add --phantom"]);
     refused(&["doctor", "--gbps", "0"], &["above 0"]);
 }
 

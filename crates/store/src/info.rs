@@ -1,6 +1,7 @@
 //! Metadata of a run: root attributes, and attributes of each link's group.
 
 use crate::StoreError;
+use crate::array;
 use crate::codec::{self, Codec};
 use crate::metadata::text::text as text_attribute;
 use crate::positioned::ReadAt;
@@ -11,6 +12,7 @@ use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
 use shotline_wire::framing::Kind;
+use shotline_wire::setup::ArrayDescription;
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use std::path::Path;
 use std::str::FromStr;
@@ -91,6 +93,9 @@ pub struct RunInfo {
     pub part: Option<PartInfo>,
     /// Rows join shots by timestamp, so the shot numbers of a row differ between links.
     pub by_stamp: bool,
+    /// Ultrasound array, as the instrument described it.
+    #[serde(serialize_with = "array::serialize", skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayDescription>,
 }
 
 /// Position of a file among those of its run.
@@ -147,6 +152,7 @@ impl RunInfo {
             clock: ClockInfo::default(),
             part: None,
             by_stamp: false,
+            array: None,
         }
     }
 
@@ -200,6 +206,9 @@ impl RunInfo {
         }
         if let Some(period) = self.pattern_period {
             number(file, "test_pattern_period", period)?;
+        }
+        if let Some(description) = &self.array {
+            array::write(file, description)?;
         }
         if let Some(PartInfo { part, stripe, stripes, stale_to }) = self.part {
             number(file, "part", part)?;
@@ -257,6 +266,7 @@ impl RunInfo {
                     stale_to: read_number(file, "stale_to").ok(),
                 }),
                 by_stamp: read_text(file, "aligned_by")? == "stamp",
+                array: array::read(file),
             };
             Ok((info, read_number(file, "links")?))
         };

@@ -23,6 +23,7 @@ compile_error!(
     "the recorder writes little-endian tables from memory: add byte swaps to `rows` to build for this target"
 );
 
+mod array;
 mod blocks;
 pub mod clocks;
 pub mod codec;

@@ -148,6 +148,7 @@ pub(super) fn run_info(prepared: &PreparedRun<'_>, clock: &Clock) -> RunInfo {
             tai_minus_utc_s: health.tai_minus_utc_s,
         },
         instrument: prepared.instrument.name.clone(),
+        array: prepared.instrument.array,
         framing: prepared.framing.name().into(),
         ..RunInfo::new(prepared.configs.iter().map(link).collect())
     }

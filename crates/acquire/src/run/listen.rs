@@ -84,7 +84,7 @@ pub(super) fn described<P: PacketIo>(
     memory.wait_populated()?;
     let SenderDescription { framing, geometry, name } = sender;
     let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
-    let instrument = Instrument { name, pattern_period: 0 };
+    let instrument = Instrument { name, pattern_period: 0, array: None };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
     let OpenedReceiver { io, receive_buffer, .. } =
         open(&prepared.receiver_parameters(&memory, listen), &memory.regions)?;
@@ -141,7 +141,7 @@ fn learned<P: PacketIo>(
     memory.wait_populated()?;
     let (geometry, description) = common_shape(settings, &learned)?;
     let framing: Arc<dyn Framing> = Arc::clone(&learned[0].framing);
-    let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
+    let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0, array: None };
     let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
     if capacity > parameters.capacity {

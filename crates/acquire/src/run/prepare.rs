@@ -15,7 +15,7 @@ use shotline_backends::{PacketShape, ReceiverParameters};
 use shotline_memory::{Pool, RegionKind, Regions, Sge};
 use shotline_transport::PacketIo;
 use shotline_wire::framing::Framing;
-use shotline_wire::setup::Mode;
+use shotline_wire::setup::{ArrayDescription, Mode};
 use shotline_wire::shot::{Geometry, Packetization};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) struct Instrument {
     pub(super) name: String,
     /// Period of its test patterns, 0 for real samples.
     pub(super) pattern_period: u32,
+    /// Ultrasound array, if it describes one.
+    pub(super) array: Option<ArrayDescription>,
 }
 
 /// Connection of a run to its sender.

@@ -99,7 +99,7 @@ fn describe<'a>(
     let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
     check_shape(settings, "the probe has", Shape { channels, bits, packing, sample_rate_hz })?;
     let name = describe.model.as_str().to_owned();
-    let instrument = Instrument { name, pattern_period: describe.pattern_period };
+    let instrument = Instrument { name, pattern_period: describe.pattern_period, array: describe.array };
     PreparedRun::new(resolved, memory, framing, geometry, links, instrument)
 }
 

@@ -185,7 +185,7 @@ mod tests {
     ) -> Outcome {
         let mut memory = Memory::new(4 << 20).unwrap();
         memory.wait_populated().unwrap();
-        let instrument = Instrument { name: "test".into(), pattern_period: 0 };
+        let instrument = Instrument { name: "test".into(), pattern_period: 0, array: None };
         let resolved = settings.check_described(false).unwrap();
         let mut prepared =
             PreparedRun::new(resolved, &memory, Arc::new(Udp), geometry(8, 4000), 1, instrument).unwrap();

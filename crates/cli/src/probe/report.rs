@@ -1,5 +1,6 @@
 //! Output of the probe commands.
 
+use crate::array::ArrayReport;
 use crate::framing;
 use crate::output::Rows;
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub struct Description {
     max_samples: u32,
     framings: Vec<&'static str>,
     pattern_period: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    array: Option<ArrayReport>,
 }
 
 impl Description {
@@ -41,6 +44,7 @@ impl Description {
             max_samples: describe.max_samples,
             framings: supported.map(Kind::name).collect(),
             pattern_period: describe.pattern_period,
+            array: describe.array.as_ref().map(ArrayReport::of),
         }
     }
 }
@@ -51,7 +55,7 @@ impl Rows for Description {
             0 => "from the device".into(),
             period => format!("test patterns, {period} distinct shots"),
         };
-        vec![
+        let mut rows = vec![
             row("probe", &self.probe),
             row("model", &self.model),
             row("links", self.links),
@@ -61,7 +65,9 @@ impl Rows for Description {
             row("maximum samples of a shot", self.max_samples),
             row("framings", self.framings.join(", ")),
             row("samples", samples),
-        ]
+        ];
+        rows.extend(self.array.iter().flat_map(ArrayReport::rows));
+        rows
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{Result, signals};
 pub use args::Args;
 use serde::Serialize;
 use shotline_acquire::config::queue_pair;
+use shotline_compute::ultrasound::Array;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Probe, ProbeCounters, Server};
 use shotline_instrument::replay::{RecordedShots, RecordingReader, ShotConverter};
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result {
     if args.flow.is_some() {
         return Err(format!("{} is not a capture: omit --flow", args.file.display()).into());
     }
-    let (tape, kind) = load(args)?;
+    let (tape, kind, array) = load(args)?;
     let converters = tape
         .links()
         .iter()
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result {
     let mut registrar = Registrar::new();
     let turns = Some(args.turns).filter(|turns| *turns > 0);
     let shots = RecordedShots::new(tape, &file, converters, args.stamps, turns, &mut registrar)?;
-    let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
+    let config = Config { links: streams.len() as u8, free_running: args.pace(), array, ..Config::default() };
     let source = args.source;
     let mut probe =
         Probe::with(shots, registrar.finish(), config, move |request, regions| open(source, request, regions))?;
@@ -111,7 +112,7 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Opens the selected part of a recording, and chooses its framing.
-fn load(args: &Args) -> Result<(RecordedTape, Kind)> {
+fn load(args: &Args) -> Result<(RecordedTape, Kind, Option<Array>)> {
     let recording = Arc::new(Recording::open(&args.file)?);
     let tape = RecordedTape::new(recording.clone(), ShotRange { from: args.from, shots: args.shots })?;
     if matches!(args.pace(), Pace::Recorded(_)) && !tape.rows().is_empty() && !tape.is_timed()? {
@@ -122,5 +123,6 @@ fn load(args: &Args) -> Result<(RecordedTape, Kind)> {
         .into());
     }
     let recorded = if args.to.is_empty() { Kind::Ud.name() } else { recording.run().framing.as_str() };
-    Ok((tape, args.framing.as_deref().unwrap_or(recorded).parse()?))
+    let array = recording.run().array.map(Array::from);
+    Ok((tape, args.framing.as_deref().unwrap_or(recorded).parse()?, array))
 }

@@ -1,6 +1,6 @@
 //! Settings of a probe.
 
-use super::array::ArrayFields;
+use super::array;
 use super::faults::FaultRates;
 use super::pace::Pace;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,10 @@ pub struct Config {
     /// Factor from the input's values to samples. `None`: 1 if they fit the resolution, else the factor that makes them
     /// fit.
     pub scale: Option<f64>,
+    /// Ultrasound array that the probe describes. `None`: it describes none, or for a phantom a common 5 MHz array with
+    /// five plane waves ([`Phantom::default_array`]).
+    #[serde(with = "array")]
+    pub array: Option<Array>,
     /// Phantom to send instead of test patterns. It has distinct shots of its own.
     pub phantom: Option<Phantom>,
     /// Number of distinct shots to prepare: shot `n` carries the samples of distinct shot `n % distinct_shots`.
@@ -59,12 +63,9 @@ pub struct Config {
 }
 
 /// Settings of a phantom.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Phantom {
-    /// Array that acquires it.
-    #[serde(with = "ArrayFields")]
-    pub array: Array,
     /// Phases in a cycle of the wall, one for each frame.
     pub phases: u32,
     /// Seed of the speckle and the noise.
@@ -72,10 +73,8 @@ pub struct Phantom {
 }
 
 impl Default for Phantom {
-    /// Returns a common 5 MHz array with five plane waves, and 24 phases.
     fn default() -> Self {
-        let angles_rad = [-10.0, -5.0, 0.0, 5.0, 10.0].map(f64::to_radians).to_vec();
-        Self { array: Array { angles_rad, ..Array::default() }, phases: 24, seed: 0 }
+        Self { phases: 24, seed: 0 }
     }
 }
 
@@ -90,6 +89,7 @@ impl Default for Config {
             sample_rate_hz: None,
             input: None,
             scale: None,
+            array: None,
             phantom: None,
             distinct_shots: 16,
             free_running: Pace::default(),
@@ -134,7 +134,7 @@ pub enum ConfigError {
         /// Configured value.
         found: u64,
     },
-    /// A phantom's plane wave that is nearly parallel to the array.
+    /// A plane wave that is nearly perpendicular to the depth.
     #[error("the angles of a phantom must be -{MAX_ANGLE} to {MAX_ANGLE} degrees, found {found}")]
     Angle {
         /// Configured angle in degrees.
@@ -158,6 +158,11 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Returns the array that the probe describes, if any.
+    pub fn described_array(&self) -> Option<Array> {
+        self.array.clone().or_else(|| self.phantom.map(|_| Phantom::default_array()))
+    }
+
     /// Validates the settings, except geometries and files, which [`super::samples::Source::new`] checks.
     ///
     /// # Errors
@@ -187,7 +192,8 @@ impl Config {
             if self.input.is_some() {
                 return Err(ConfigError::Sources);
             }
-            phantom.check(positive)?;
+            positive("the number of phases", phantom.phases.into())?;
+            self.array.as_ref().map_or(Ok(()), |array| check_array(array, positive))?;
         }
         let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.faults;
         for (what, found) in
@@ -205,22 +211,31 @@ impl Config {
 }
 
 impl Phantom {
-    fn check(&self, positive: impl Fn(&'static str, f64) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
-        let Array { pitch_m, width_m, height_m, centre_hz, sound_speed_m_s, angles_rad, initial_time_s } = &self.array;
-        positive("the pitch", *pitch_m)?;
-        positive("the width of an element", *width_m)?;
-        positive("the height of an element", *height_m)?;
-        positive("the centre frequency", *centre_hz)?;
-        positive("the speed of sound", *sound_speed_m_s)?;
-        positive("the number of phases", self.phases.into())?;
-        if !initial_time_s.is_finite() {
-            return Err(ConfigError::InitialTime { found: *initial_time_s });
-        }
-        let outside = |angle: &&f64| !(-MAX_ANGLE..=MAX_ANGLE).contains(&angle.to_degrees());
-        match angles_rad.iter().find(outside) {
-            Some(angle) => Err(ConfigError::Angle { found: angle.to_degrees() }),
-            None => Ok(()),
-        }
+    /// Returns the array of a phantom unless another is set: a common 5 MHz array with five plane waves.
+    pub fn default_array() -> Array {
+        let angles_rad = [-10.0, -5.0, 0.0, 5.0, 10.0].map(f64::to_radians).to_vec();
+        Array { angles_rad, ..Array::default() }
+    }
+}
+
+/// Checks the values of a phantom's array.
+fn check_array(
+    array: &Array,
+    positive: impl Fn(&'static str, f64) -> Result<(), ConfigError>,
+) -> Result<(), ConfigError> {
+    let Array { pitch_m, width_m, height_m, centre_hz, sound_speed_m_s, angles_rad, initial_time_s } = array;
+    positive("the pitch", *pitch_m)?;
+    positive("the width of an element", *width_m)?;
+    positive("the height of an element", *height_m)?;
+    positive("the centre frequency", *centre_hz)?;
+    positive("the speed of sound", *sound_speed_m_s)?;
+    if !initial_time_s.is_finite() {
+        return Err(ConfigError::InitialTime { found: *initial_time_s });
+    }
+    let outside = |angle: &&f64| !(-MAX_ANGLE..=MAX_ANGLE).contains(&angle.to_degrees());
+    match angles_rad.iter().find(outside) {
+        Some(angle) => Err(ConfigError::Angle { found: angle.to_degrees() }),
+        None => Ok(()),
     }
 }
 
@@ -251,8 +266,8 @@ mod tests {
 
     #[test]
     fn settings_round_trip_as_json_and_refuse_unknown_keys() {
-        let phantom = Some(Phantom::default());
-        let config = Config { free_running: Pace::Rate(500.0), phantom, seed: Some(3), ..Config::default() };
+        let (phantom, array) = (Some(Phantom::default()), Some(Phantom::default_array()));
+        let config = Config { free_running: Pace::Rate(500.0), phantom, array, seed: Some(3), ..Config::default() };
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!(serde_json::from_str::<Config>("{}").unwrap(), Config::default());
@@ -276,15 +291,20 @@ mod tests {
         assert!(
             refused(|c| (c.phantom, c.input) = (Some(Phantom::default()), Some("a.h5".into()))).contains("one source")
         );
-        let phantom = |change: fn(&mut Phantom)| {
-            let mut phantom = Phantom::default();
-            change(&mut phantom);
-            Config { phantom: Some(phantom), ..Config::default() }.check().unwrap_err().to_string()
+        assert!(
+            refused(|c| c.phantom = Some(Phantom { phases: 0, seed: 1 })).contains("phases must be a positive number")
+        );
+        let array = |change: fn(&mut Array)| {
+            let mut array = Array::default();
+            change(&mut array);
+            Config { array: Some(array), phantom: Some(Phantom::default()), ..Config::default() }
+                .check()
+                .unwrap_err()
+                .to_string()
         };
-        assert!(phantom(|p| p.array.pitch_m = 0.0).contains("the pitch must be a positive number, found 0"));
-        assert!(phantom(|p| p.phases = 0).contains("phases must be a positive number, found 0"));
-        assert!(phantom(|p| p.array.initial_time_s = f64::NAN).contains("found NaN"));
-        assert!(phantom(|p| p.array.angles_rad = vec![0.0, 1.5]).contains("-80 to 80 degrees, found 85.9"));
+        assert!(array(|a| a.pitch_m = 0.0).contains("the pitch must be a positive number, found 0"));
+        assert!(array(|a| a.initial_time_s = f64::NAN).contains("found NaN"));
+        assert!(array(|a| a.angles_rad = vec![0.0, 1.5]).contains("-80 to 80 degrees, found 85.9"));
         assert!(refused(|c| c.faults.loss = 1.5).contains("probability of loss"));
         assert!(refused(|c| c.faults.reorder_depth = 0).contains("found 0"));
     }

@@ -383,6 +383,7 @@ where
             max_samples: geometry.samples(),
             framings: (0..8).filter(|id| framing_by_id(*id).is_some()).fold(0, |bits, id| bits | 1 << id),
             pattern_period: self.shots.pattern_period(),
+            array: self.config.described_array().and_then(|array| array.description()),
         }
     }
 

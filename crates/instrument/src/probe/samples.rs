@@ -66,7 +66,8 @@ impl Source {
             let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
             let geometry = geometry(config.samples.unwrap_or(DEFAULT_SAMPLES), rate)?;
             let elements = usize::from(config.links) * usize::from(config.channels);
-            let echoes = Echoes::new(&phantom.array, phantom.phases, elements, &geometry, phantom.seed)?;
+            let array = config.described_array().unwrap_or_default();
+            let echoes = Echoes::new(&array, phantom.phases, elements, &geometry, phantom.seed)?;
             return Ok(Self { geometry, period: echoes.period(), kind: Kind::Phantom(Box::new(echoes)) });
         }
         let Some(path) = &config.input else {

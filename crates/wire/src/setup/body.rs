@@ -1,5 +1,6 @@
 //! Bodies of set-up messages. Byte offsets count from the beginning of the message.
 
+use super::array::ArrayDescription;
 use crate::shot::{Geometry, PACKET_BYTES, Packing};
 use crate::{ParseError, bytes, framing};
 use arrayvec::ArrayString;
@@ -25,6 +26,7 @@ pub type Model = ArrayString<32>;
 /// | 56 | sample rate in Hz | u32 |
 /// | 60 | maximum samples per channel in a shot | u32 |
 /// | 64 | test-pattern period, 0 for real samples | u32 |
+/// | 68 | the array ([`ArrayDescription`]), zeros if there is no description | 34 bytes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Describe {
     /// Model name, for display.
@@ -45,6 +47,8 @@ pub struct Describe {
     pub framings: u8,
     /// Period of the test pattern ([`Source::pattern_period`]).
     pub pattern_period: u32,
+    /// Ultrasound array, if the probe describes it. Probes with older firmware do not.
+    pub array: Option<ArrayDescription>,
 }
 
 impl Describe {
@@ -64,11 +68,13 @@ impl Describe {
         let sample_rate_hz = body.u32()?;
         let max_samples = body.u32()?;
         let pattern_period = body.u32()?;
-        Ok(Self { model, links, channels, bits, packing, sample_rate_hz, max_samples, framings, pattern_period })
+        let array = ArrayDescription::parse(body)?;
+        Ok(Self { model, links, channels, bits, packing, sample_rate_hz, max_samples, framings, pattern_period, array })
     }
 
     pub(super) fn emit(&self, out: bytes::Header<LEN>) -> bytes::Header<LEN> {
-        out.put(self.model.as_bytes())
+        let out = out
+            .put(self.model.as_bytes())
             .zeros(self.model.remaining_capacity())
             .u8(self.links)
             .u8(self.bits)
@@ -78,7 +84,11 @@ impl Describe {
             .zeros(2)
             .u32(self.sample_rate_hz)
             .u32(self.max_samples)
-            .u32(self.pattern_period)
+            .u32(self.pattern_period);
+        match &self.array {
+            Some(array) => array.emit(out),
+            None => out,
+        }
     }
 }
 

@@ -22,11 +22,12 @@
 //! which a restarted receiver uses. While it is stopped, any receiver may configure it. Query and Status are always
 //! allowed. A [`Trigger`] is another datagram to the same port.
 //!
-//! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`], [`Report`] and [`Sequence`].
+//! The bodies are described at [`Describe`], [`ArrayDescription`], [`Configure`], [`Source`], [`Start`], [`Report`] and [`Sequence`].
 
 use crate::{ParseError, bytes};
 use refusal::KIND;
 
+mod array;
 mod body;
 mod refusal;
 mod sequence;
@@ -35,6 +36,7 @@ mod trigger;
 #[cfg(test)]
 mod tests;
 
+pub use array::ArrayDescription;
 pub use body::{Configure, Describe, LEN, Mode, Model, Report, Source, Start};
 pub use refusal::Refusal;
 pub use sequence::Sequence;

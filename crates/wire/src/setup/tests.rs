@@ -37,18 +37,42 @@ fn source() -> impl Strategy<Value = Source> {
         .prop_map(|(address, qp, first_psn, pattern_period)| Source { address, qp, first_psn, pattern_period })
 }
 
+fn array() -> impl Strategy<Value = ArrayDescription> {
+    (prop::array::uniform5(1..=u32::MAX), any::<[i32; 3]>(), 1..=u16::MAX).prop_map(
+        |(
+            [pitch_nm, width_nm, height_nm, centre_hz, sound_speed_mm_s],
+            [first_angle_urad, last_angle_urad, initial_time_ns],
+            waves,
+        )| ArrayDescription {
+            pitch_nm,
+            width_nm,
+            height_nm,
+            centre_hz,
+            sound_speed_mm_s,
+            first_angle_urad,
+            last_angle_urad,
+            initial_time_ns,
+            waves,
+        },
+    )
+}
+
 fn describe() -> impl Strategy<Value = Describe> {
-    ("[ -~]{0,32}", any::<[u8; 3]>(), any::<u16>(), any::<bool>(), any::<[u32; 3]>()).prop_map(
-        |(model, [links, bits, framings], channels, packed, [sample_rate_hz, max_samples, pattern_period])| Describe {
-            model: Model::from(&model).unwrap(),
-            links,
-            channels,
-            bits,
-            packing: if packed { Packing::Packed12 } else { Packing::Int16Le },
-            sample_rate_hz,
-            max_samples,
-            framings,
-            pattern_period,
+    let array = prop::option::of(array());
+    ("[ -~]{0,32}", any::<[u8; 3]>(), any::<u16>(), any::<bool>(), any::<[u32; 3]>(), array).prop_map(
+        |(model, [links, bits, framings], channels, packed, [sample_rate_hz, max_samples, pattern_period], array)| {
+            Describe {
+                model: Model::from(&model).unwrap(),
+                links,
+                channels,
+                bits,
+                packing: if packed { Packing::Packed12 } else { Packing::Int16Le },
+                sample_rate_hz,
+                max_samples,
+                framings,
+                pattern_period,
+                array,
+            }
         },
     )
 }
@@ -219,6 +243,7 @@ fn model_name_with_control_characters_is_refused() {
         max_samples: 1,
         framings: 0b101,
         pattern_period: 0,
+        array: None,
     };
     assert!(describe.supports(2) && !describe.supports(1) && !describe.supports(200));
     let message = start_request().reply(Reply::Describe(describe)).emit();
@@ -226,6 +251,49 @@ fn model_name_with_control_characters_is_refused() {
         let mut bytes = message;
         bytes[at] = byte;
         assert_eq!(Message::parse(&bytes), Err(ParseError::Text { what: "model" }));
+    }
+}
+
+#[test]
+fn array_is_described_or_zeros() {
+    let array = ArrayDescription {
+        pitch_nm: 300_000,
+        width_nm: 270_000,
+        height_nm: 5_000_000,
+        centre_hz: 5_000_000,
+        sound_speed_mm_s: 1_540_000,
+        first_angle_urad: -174_533,
+        last_angle_urad: 174_533,
+        initial_time_ns: -2,
+        waves: 5,
+    };
+    let describe = Describe {
+        model: Model::from("probe").unwrap(),
+        links: 2,
+        channels: 96,
+        bits: 12,
+        packing: Packing::Packed12,
+        sample_rate_hz: 40_000_000,
+        max_samples: 4000,
+        framings: 7,
+        pattern_period: 0,
+        array: Some(array),
+    };
+    let message = |describe| start_request().reply(Reply::Describe(describe)).emit();
+    let bytes = message(describe);
+    assert_eq!(bytes[68..84], *b"\0\x04\x93\xE0\0\x04\x1E\xB0\0\x4C\x4B\x40\0\x4C\x4B\x40");
+    assert_eq!(bytes[84..104], *b"\0\x17\x7F\xA0\xFF\xFD\x56\x3B\0\x02\xA9\xC5\xFF\xFF\xFF\xFE\0\x05\0\0");
+    // Older probes send zeros, and other bytes after a pitch of 0 are reserved.
+    let without = Describe { array: None, ..describe };
+    assert!(message(without)[68..].iter().all(|byte| *byte == 0));
+    let mut reserved = bytes;
+    reserved[68..72].fill(0);
+    assert_eq!(Message::parse(&reserved).unwrap().body, Body::Reply(Reply::Describe(without)));
+    for (at, what) in [(72, "width"), (76, "height"), (80, "centre frequency"), (84, "speed"), (100, "plane waves")] {
+        let mut zero = bytes;
+        zero[at..(at + 4).min(102)].fill(0);
+        let refused = Message::parse(&zero).unwrap_err().to_string();
+        assert!(refused.contains(what), "{refused}");
     }
 }
 

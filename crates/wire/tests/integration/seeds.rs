@@ -14,8 +14,8 @@ use shotline_wire::framing::{Counted, Framing, Hsb, Link, Packet, SampleContext,
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
-    Acknowledgement, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Sequence, Source,
-    Start, Trigger, Verdict,
+    Acknowledgement, ArrayDescription, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request,
+    Sequence, Source, Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packetization, Packing, Trailer};
 use shotline_wire::spacefibre::datagram;
@@ -135,7 +135,20 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         max_samples: 4000,
         framings: 0b111,
         pattern_period: 16,
+        array: None,
     };
+    let array = ArrayDescription {
+        pitch_nm: 300_000,
+        width_nm: 270_000,
+        height_nm: 5_000_000,
+        centre_hz: 5_000_000,
+        sound_speed_mm_s: 1_540_000,
+        first_angle_urad: -174_533,
+        last_angle_urad: 174_533,
+        initial_time_ns: 1000,
+        waves: 5,
+    };
+    let described = Describe { pattern_period: 0, array: Some(array), ..describe };
     let report = Report { link: 1, running: true, next_shot: 8, shots_sent: 8, packets_sent: 144, ..Report::default() };
     let start = Start { mode: Mode::FixedRate { millihertz: 7_000_000 }, shots: 1000 };
     let sequence = Sequence::new(&[1, 2, 0x0304]).unwrap();
@@ -155,6 +168,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             seeds.push(("setup", "refusal".into(), request.refuse(Refusal::Owned).unwrap().emit().into()));
         }
     }
+    let query = Message::request(9, 0x5EED_5EED, false, Request::Query);
+    seeds.push(("setup", "query_reply_array".into(), query.reply(Reply::Describe(described)).emit().into()));
     let trigger = Trigger { stamp: 2, ..Trigger::new(1) };
     let acknowledged = Trigger { acknowledge: true, ..trigger };
     let accepted = Acknowledgement { trigger: acknowledged, verdict: Verdict::Accepted { shot: 8 } };

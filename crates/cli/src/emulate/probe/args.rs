@@ -2,6 +2,7 @@
 
 use crate::array::{ArrayArgs, CentreArgs};
 use crate::transport::SenderFlags;
+use shotline_compute::ultrasound::Array;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Phantom, Skew};
@@ -115,9 +116,9 @@ pub struct Probe {
     /// Frames in a cycle of the wall
     #[arg(long, default_value_t = 24, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "phantom", help_heading = "Phantom")]
     phases: u32,
-    #[command(flatten, next_help_heading = "Phantom")]
+    #[command(flatten, next_help_heading = "Ultrasound array, which the probe describes")]
     array: ArrayArgs,
-    #[command(flatten, next_help_heading = "Phantom")]
+    #[command(flatten, next_help_heading = "Ultrasound array, which the probe describes")]
     centre: CentreArgs,
 }
 
@@ -145,7 +146,8 @@ impl Probe {
             sample_rate_hz: self.sample_rate_hz,
             input: self.input.clone(),
             scale: self.scale,
-            phantom: self.phantom.then(|| self.phantom()),
+            array: self.array(),
+            phantom: self.phantom.then(|| Phantom { phases: self.phases, seed: self.seed.unwrap_or(0) }),
             distinct_shots: self.pattern_shots,
             free_running: self.pace,
             trigger_hz: self.trigger_hz,
@@ -162,16 +164,11 @@ impl Probe {
             seed: self.seed,
         }
     }
-    fn phantom(&self) -> Phantom {
-        let default = Phantom::default();
-        let array = self.array.array(&self.centre, &default.array);
-        Phantom { array, phases: self.phases, seed: self.seed.unwrap_or(default.seed) }
-    }
-
-    /// Returns the name of an argument that describes an array, if one is given without a phantom.
-    pub(super) fn array_without_phantom(&self) -> Option<&'static str> {
-        let centre = self.centre.centre_mhz.map(|_| "--centre-mhz");
-        self.array.given().chain(centre).next().filter(|_| !self.phantom)
+    /// Returns the array of the arguments, if any is given.
+    fn array(&self) -> Option<Array> {
+        let is_given = self.array.given().next().is_some() || self.centre.centre_mhz.is_some();
+        let default = if self.phantom { Phantom::default_array() } else { Array::default() };
+        is_given.then(|| self.array.array(&self.centre, &default))
     }
 
     /// Returns how the probe's clock differs from this machine's.

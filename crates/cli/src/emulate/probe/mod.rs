@@ -18,9 +18,6 @@ use std::sync::atomic::AtomicBool;
 
 /// Runs an emulated probe until a signal stops it.
 pub fn run(args: &Probe) -> Result {
-    if let Some(name) = args.array_without_phantom() {
-        return Err(format!("{name} describes the array of a phantom: add --phantom, or omit {name}").into());
-    }
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
         let stop = Arc::clone(&stop);

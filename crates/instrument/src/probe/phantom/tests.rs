@@ -11,14 +11,15 @@ fn array(degrees: &[f64]) -> Array {
 }
 
 fn config() -> Config {
-    let phantom = Phantom { array: array(&[-5.0, 5.0]), phases: 4, seed: 1 };
-    Config { channels: 16, samples: Some(800), phantom: Some(phantom), ..Config::default() }
+    let phantom = Some(Phantom { phases: 4, seed: 1 });
+    Config { channels: 16, samples: Some(800), phantom, array: Some(array(&[-5.0, 5.0])), ..Config::default() }
 }
 
 fn echoes(config: &Config) -> Echoes {
     let source = Source::new(config).unwrap();
-    let Phantom { array, phases, seed } = config.phantom.as_ref().unwrap();
-    Echoes::new(array, *phases, usize::from(config.links) * 16, source.geometry(), *seed).unwrap()
+    let Phantom { phases, seed } = config.phantom.unwrap();
+    let array = config.described_array().unwrap();
+    Echoes::new(&array, phases, usize::from(config.links) * 16, source.geometry(), seed).unwrap()
 }
 
 /// Returns the time of the largest sample in samples, by a parabola through its neighbours.
@@ -154,6 +155,6 @@ fn low_sample_rates_and_early_ends_are_refused() {
     let slow = refused(Config { sample_rate_hz: Some(10_000_000), ..config() });
     assert!(slow.contains("5 MHz needs at least 16 MS/s, found 10"), "{slow}");
     let mut early = config();
-    early.phantom.as_mut().unwrap().array.initial_time_s = -30e-6;
+    early.array.as_mut().unwrap().initial_time_s = -30e-6;
     assert!(refused(early).contains("found -10 us"));
 }
