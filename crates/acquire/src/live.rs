@@ -8,6 +8,7 @@ use crate::stages::{self, Stage};
 use crate::tap::Tap;
 use arrayvec::ArrayVec;
 use shotline_store::shot::{MAX_LINKS, RunCounters};
+use shotline_wire::setup::ArrayDescription;
 use shotline_wire::shot::Geometry;
 use std::fmt;
 use std::net::SocketAddr;
@@ -71,6 +72,8 @@ pub struct About {
     pub local: SocketAddr,
     /// Period of the sender's test patterns; 0 for real samples.
     pub pattern_period: u32,
+    /// The ultrasound array, if the sender has described one.
+    pub array: Option<ArrayDescription>,
     /// Rows that the file has space for; none without a file, or if it grows.
     pub capacity_rows: Option<u64>,
 }

@@ -1,13 +1,15 @@
 //! Lets another thread look at some of a run's events while they are received, at no cost to the run.
 //!
 //! An observer requests events; the receive thread hands it references to their buffers, without a copy, a lock or a
-//! wait. The buffers are the pool's, so only a few are handed out at a time, and none while the pool is short: then the
-//! observer gets fewer events, and the run loses nothing.
+//! wait. The buffers are the pool's, so only as many are lent at a time as the run has set aside for that: an observer that
+//! keeps them gets fewer events, and the run loses nothing.
 
 use crossbeam_queue::ArrayQueue;
 use shotline_store::shot::{Event, Shot};
 use shotline_wire::shot::Presence;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Maximum number of events of a request.
 pub const MAX_EVENTS: u16 = 64;
@@ -15,8 +17,6 @@ pub const MAX_EVENTS: u16 = 64;
 pub const MAX_STRIDE: u32 = 1 << 24;
 /// Number of newest shots whose presence is kept.
 const MARKS: usize = 512;
-/// Largest part of the pool that observers hold: one slot in this many.
-const POOL_PART: usize = 16;
 
 /// Events that an observer wants: `count` events whose numbers are `stride` apart, the first with a number that is a
 /// multiple of `multiple`.
@@ -75,6 +75,31 @@ fn parts(presence: &Presence) -> u64 {
     })
 }
 
+/// An event whose buffers are lent.
+#[derive(Debug)]
+pub struct Lent {
+    // Dropped before the place, which is free only when the buffers are back.
+    event: Event,
+    place: Place,
+}
+
+/// A place among the events that are lent. It is free when this value is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Lent {
+    /// Returns the event, and its place, which must be dropped after it.
+    pub fn split(self) -> (Event, Place) {
+        (self.event, self.place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Release);
+    }
+}
+
 /// Place where events pass from the receive thread to an observer.
 #[derive(Debug)]
 pub struct Tap {
@@ -84,7 +109,9 @@ pub struct Tap {
     request: AtomicU64,
     /// Set while the receive thread works on a request.
     serving: AtomicBool,
-    events: ArrayQueue<Event>,
+    events: ArrayQueue<Lent>,
+    /// Number of events that are lent.
+    lent: Arc<AtomicUsize>,
     marks: ArrayQueue<ShotMark>,
 }
 
@@ -95,6 +122,7 @@ impl Default for Tap {
             request: AtomicU64::new(0),
             serving: AtomicBool::new(false),
             events: ArrayQueue::new(MAX_EVENTS.into()),
+            lent: Arc::default(),
             marks: ArrayQueue::new(MARKS),
         }
     }
@@ -128,7 +156,7 @@ impl Tap {
         self.request.load(Relaxed) != 0 || self.serving.load(Relaxed)
     }
     /// Returns the next event of the request. Its buffers are the pool's: drop it soon.
-    pub fn pop(&self) -> Option<Event> {
+    pub fn pop(&self) -> Option<Lent> {
         self.events.pop()
     }
     /// Returns the presence of the next shot. Only the newest ones are kept.
@@ -143,18 +171,18 @@ pub(crate) struct TapServer {
     current: Option<Request>,
     /// Number of the next event; none: the first of the request is still to come.
     next: Option<u64>,
-    /// Maximum number of events that are handed out at a time.
-    max_held: usize,
+    /// Maximum number of events that are lent at a time.
+    max_lent: usize,
 }
 
 impl TapServer {
-    /// Creates the side of a run with this many links and slots.
-    pub(crate) fn new(links: usize, slots: usize) -> Self {
-        Self { current: None, next: None, max_held: (slots / POOL_PART / links.max(1)).max(1) }
+    /// Creates the side of a run that has set the buffers of this many events aside.
+    pub(crate) fn new(max_lent: usize) -> Self {
+        Self { current: None, next: None, max_lent }
     }
 
-    /// Shows an event to the observer, if there is one. `pool_is_short`: no buffer can be spared.
-    pub(crate) fn show(&mut self, tap: &Tap, event: &Event, pool_is_short: impl FnOnce() -> bool) {
+    /// Shows an event to the observer, if there is one.
+    pub(crate) fn show(&mut self, tap: &Tap, event: &Event) {
         if !tap.is_observed() {
             return;
         }
@@ -176,9 +204,11 @@ impl TapServer {
         if !wanted {
             return;
         }
-        if tap.events.len() < self.max_held && !pool_is_short() {
-            // The queue holds every event of a request.
-            let _ = tap.events.push(event.clone());
+        // Only this thread adds to the number. It is read after the buffers of dropped events are back.
+        if tap.lent.load(Acquire) < self.max_lent {
+            tap.lent.fetch_add(1, Relaxed);
+            // The queue has space for every event of a request; what does not fit is dropped here, with its place.
+            let _ = tap.events.push(Lent { event: event.clone(), place: Place(Arc::clone(&tap.lent)) });
         }
         self.next = Some(event.number + u64::from(request.stride));
         request.count -= 1;
@@ -216,12 +246,12 @@ mod tests {
     }
 
     /// Shows events 0 to 19 and returns the numbers that the observer gets.
-    fn seen(tap: &Tap, slots: u32, short: bool) -> Vec<u64> {
-        let pool = Pool::new(&mut Registrar::new(), slots, 8).unwrap();
-        let mut server = TapServer::new(1, slots as usize);
-        (0..20).for_each(|number| server.show(tap, &event(&pool, number), || short));
-        let seen: Vec<_> = std::iter::from_fn(|| tap.pop()).map(|event| event.number).collect();
-        assert_eq!(pool.available(), slots as usize, "every buffer is back");
+    fn seen(tap: &Tap, max_lent: usize) -> Vec<u64> {
+        let pool = Pool::new(&mut Registrar::new(), 32, 8).unwrap();
+        let mut server = TapServer::new(max_lent);
+        (0..20).for_each(|number| server.show(tap, &event(&pool, number)));
+        let seen: Vec<_> = std::iter::from_fn(|| tap.pop()).map(|lent| lent.event.number).collect();
+        assert_eq!((pool.available(), tap.lent.load(Relaxed)), (32, 0), "every buffer is back");
         seen
     }
 
@@ -231,29 +261,46 @@ mod tests {
         tap.observe(true);
         tap.request(Request { count: 3, stride: 2, multiple: 7 });
         assert!(tap.is_pending());
-        assert_eq!(seen(&tap, 128, false), [0, 2, 4]);
+        assert_eq!(seen(&tap, 32), [0, 2, 4]);
         assert!(!tap.is_pending());
-        assert!(seen(&tap, 128, false).is_empty(), "a request is served once");
+        assert!(seen(&tap, 32).is_empty(), "a request is served once");
     }
 
     #[test]
-    fn a_short_pool_lends_no_buffer() {
+    fn no_more_is_lent_than_was_set_aside() {
         let tap = Tap::default();
         tap.observe(true);
-        tap.request(Request { count: 3, stride: 1, multiple: 1 });
-        assert!(seen(&tap, 128, true).is_empty());
         tap.request(Request { count: 9, stride: 1, multiple: 1 });
-        assert_eq!(seen(&tap, 64, false), [0, 1, 2, 3], "one slot in sixteen");
+        assert_eq!(seen(&tap, 4), [0, 1, 2, 3]);
+        tap.request(Request { count: 9, stride: 1, multiple: 1 });
+        assert!(seen(&tap, 0).is_empty());
+    }
+
+    #[test]
+    fn events_that_an_observer_keeps_count_as_lent() {
+        let (tap, pool) = (Tap::default(), Pool::new(&mut Registrar::new(), 32, 8).unwrap());
+        tap.observe(true);
+        let mut server = TapServer::new(2);
+        tap.request(Request { count: 20, stride: 1, multiple: 1 });
+        server.show(&tap, &event(&pool, 0));
+        let (kept, place) = tap.pop().unwrap().split();
+        (1..5).for_each(|number| server.show(&tap, &event(&pool, number)));
+        assert_eq!(tap.pop().map(|lent| lent.event.number), Some(1), "the second place");
+        assert!(tap.pop().is_none());
+        drop((kept, place));
+        server.show(&tap, &event(&pool, 5));
+        assert_eq!(tap.pop().map(|lent| lent.event.number), Some(5));
+        assert_eq!(pool.available(), 32);
     }
 
     #[test]
     fn without_an_observer_nothing_is_handed_out() {
         let tap = Tap::default();
         tap.request(Request { count: 3, stride: 1, multiple: 1 });
-        assert!(seen(&tap, 128, false).is_empty() && tap.pop_mark().is_none());
+        assert!(seen(&tap, 32).is_empty() && tap.pop_mark().is_none());
         tap.observe(true);
         tap.request(Request { count: 64, stride: 1, multiple: 1 });
-        assert_eq!(seen(&tap, 16, false), [0]);
+        assert_eq!(seen(&tap, 1), [0]);
         tap.observe(false);
         assert!(!std::iter::from_fn(|| tap.pop_mark()).any(|mark| mark.complete && mark.number == 5));
     }
@@ -262,7 +309,7 @@ mod tests {
     fn marks_show_the_missing_part_of_a_shot() {
         let tap = Tap::default();
         tap.observe(true);
-        assert!(seen(&tap, 64, false).is_empty());
+        assert!(seen(&tap, 4).is_empty());
         let marks: Vec<_> = std::iter::from_fn(|| tap.pop_mark()).collect();
         assert_eq!(marks.len(), 20);
         assert_eq!((marks[4].complete, marks[4].parts), (true, u64::MAX));

@@ -20,7 +20,12 @@ pub(super) struct PoolBudget<'a> {
     pub(super) slot_bytes: u32,
     /// Buffers that assembly holds for a device that consumes receives in order.
     pub(super) in_order: usize,
+    /// Buffers that are lent to an observer.
+    pub(super) lent: usize,
 }
+
+/// Part of the pool that is lent to an observer: one buffer in this many.
+const LENT_PART: usize = 16;
 
 impl PoolBudget<'_> {
     /// Refuses a pool that is too small.
@@ -42,6 +47,13 @@ impl PoolBudget<'_> {
         )))
     }
 
+    /// Returns how many events' buffers of a pool of `slots` can be lent to an observer.
+    pub(super) fn lent_events(&self, slots: u32) -> usize {
+        let links = self.configs.len();
+        let spare = (slots as usize).saturating_sub(self.reserve() + self.in_order + MIN_QUEUE * links);
+        (slots as usize / LENT_PART).max(links).min(spare) / links
+    }
+
     /// Returns the number of buffers that are neither free nor in the queue at full load: under assembly, waiting for
     /// the other links' shots of their events, on their way into the file.
     fn reserve(&self) -> usize {
@@ -61,7 +73,7 @@ impl PoolBudget<'_> {
 
     /// Returns the number of events that fit a pool of `slots` buffers in addition to the reserve.
     fn spare_events(&self, slots: u32) -> usize {
-        (slots as usize - self.reserve() - self.in_order) / self.configs.len()
+        (slots as usize - self.reserve() - self.in_order - self.lent) / self.configs.len()
     }
 
     /// Returns the number of these events that may wait for lagging links: a quarter.
@@ -94,7 +106,8 @@ impl PoolBudget<'_> {
             // A quarter of the spare buffers waits for other links, if there are any.
             let spare = needed + MIN_QUEUE;
             let spare = if links > 1 { spare * 4 / 3 + 2 } else { spare };
-            let bytes = (self.reserve() + self.in_order + spare * links) as u64 * u64::from(self.slot_bytes);
+            let bytes =
+                (self.reserve() + self.in_order + self.lent + spare * links) as u64 * u64::from(self.slot_bytes);
             return Err(RunError::Settings(format!(
                 "{before_s} s before a trigger need space for {needed} events of {links} links, a pool of {} bytes holds {}: use --pool {}MiB",
                 self.resolved.pool_bytes,
@@ -157,7 +170,7 @@ mod tests {
                 let settings = Settings { pool: Some(pool), ..settings.clone() };
                 let resolved = settings.check().unwrap();
                 act(
-                    PoolBudget { resolved, configs: &configs, slot_bytes, in_order },
+                    PoolBudget { resolved, configs: &configs, slot_bytes, in_order, lent: 0 },
                     (pool.0 / u64::from(slot_bytes)) as u32,
                 )
             };

@@ -12,12 +12,13 @@ use std::sync::atomic::AtomicBool;
 
 /// Starts the run, receives until it is over, and summarises it.
 pub(super) fn receive<P: PacketIo>(
-    prepared: PreparedRun<'_>,
+    mut prepared: PreparedRun<'_>,
     origin: Origin<'_>,
     io: P,
     stop: &AtomicBool,
     live: &Live,
 ) -> Result<Outcome, RunError> {
+    prepared.lend_to(live.tap());
     let started = StartedRun::start(prepared, origin, io)?;
     let results = threads::run(started, Watch::follow, stop, live);
     Outcome::of(results, live)

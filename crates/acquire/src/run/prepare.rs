@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
+use crate::tap::Tap;
 use shotline_backends::{PacketShape, ReceiverParameters};
 use shotline_memory::{Pool, RegionKind, Regions, Sge};
 use shotline_transport::PacketIo;
@@ -62,6 +63,8 @@ pub(super) struct PreparedRun<'a> {
     pub(super) policy: Policy,
     /// Buffers that assembly holds for a device that consumes receives in order.
     pub(super) in_order: usize,
+    /// Number of events whose buffers may be lent to an observer.
+    pub(super) lent_events: usize,
 }
 
 impl<'a> PreparedRun<'a> {
@@ -95,8 +98,20 @@ impl<'a> PreparedRun<'a> {
         let pool = memory.pool(geometry.slot_bytes())?;
         let policy = settings.policy.unwrap_or_default();
         let (regions, spare) = (memory.regions.clone(), memory.spare);
-        let in_order = 0;
-        let this = Self { resolved, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order };
+        let (in_order, lent_events) = (0, 0);
+        let this = Self {
+            resolved,
+            framing,
+            instrument,
+            geometry,
+            configs,
+            pool,
+            regions,
+            spare,
+            policy,
+            in_order,
+            lent_events,
+        };
         this.budget().check()?;
         Ok(this)
     }
@@ -104,7 +119,8 @@ impl<'a> PreparedRun<'a> {
     /// Returns the division of the pool.
     pub(super) fn budget(&self) -> PoolBudget<'_> {
         let (resolved, configs, in_order) = (self.resolved, &self.configs, self.in_order);
-        PoolBudget { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
+        let lent = self.lent_events * configs.len();
+        PoolBudget { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order, lent }
     }
 
     /// Returns the capacity of the queue to the recorder, and the number of events to buffer for `before_s` seconds
@@ -120,6 +136,12 @@ impl<'a> PreparedRun<'a> {
         }
     }
 
+    /// Sets buffers aside for an observer, if there is one. They are missing in the queue, so that assembly never lacks a
+    /// buffer because of it.
+    pub(super) fn lend_to(&mut self, tap: &Tap) {
+        self.lent_events = if tap.is_observed() { self.budget().lent_events(self.pool.slots()) } else { 0 };
+    }
+
     /// Returns what the run receives, for observers.
     pub(super) fn about(&self, local: SocketAddr, capacity_rows: Option<u64>) -> About {
         About {
@@ -129,6 +151,7 @@ impl<'a> PreparedRun<'a> {
             links: self.configs.len(),
             local,
             pattern_period: self.instrument.pattern_period,
+            array: self.instrument.array,
             capacity_rows,
         }
     }

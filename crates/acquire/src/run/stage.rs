@@ -33,8 +33,6 @@ const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(250);
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of publishing all counters to an observer.
 const DETAILS_INTERVAL: Duration = Duration::from_millis(200);
-/// An observer gets no events while fewer than one in this many slots of the pool are free.
-const SHORT_POOL: usize = 4;
 /// Maximum time that passes for links between two polls: a pause of this thread does not count as silence of a link.
 const MAX_POLL_GAP: Duration = Duration::from_millis(10);
 
@@ -164,7 +162,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
             idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.packetization().rest, Instant::now()),
             configs: &prepared.configs,
             pool: &prepared.pool,
-            tap: TapServer::new(prepared.configs.len(), prepared.pool.slots() as usize),
+            tap: TapServer::new(prepared.lent_events),
             health: clock.refresh(),
         }
     }
@@ -388,8 +386,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
                 && !is_retry
             {
                 self.events += 1;
-                let (pool, slots) = (self.pool, self.pool.slots() as usize);
-                self.tap.show(self.output.live.tap(), event, || pool.available() < slots / SHORT_POOL);
+                self.tap.show(self.output.live.tap(), event);
             }
             // Without a queue shots are discarded here, which frees their buffers.
             let Some(producer) = &self.output.producer else { continue };

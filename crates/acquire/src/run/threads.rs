@@ -191,6 +191,7 @@ mod tests {
             PreparedRun::new(resolved, &memory, Arc::new(Udp), geometry(8, 4000), 1, instrument).unwrap();
         prepared.configs[0].first_shot = Some(0);
         prepared.geometry = recorded;
+        prepared.lend_to(live.tap());
         let config = InprocConfig {
             address: address(1),
             sealed: false,

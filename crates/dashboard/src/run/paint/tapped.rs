@@ -4,6 +4,7 @@ use super::EventPainter;
 use crate::pictures::{Painter, Picture};
 use crate::status::PictureInfo;
 use shotline_acquire::live::Live;
+use shotline_acquire::tap::{Lent, Place};
 use shotline_store::shot::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,20 +30,23 @@ impl Tapped {
     }
 
     /// Collects the events of a request, until all have come, the time is over or `stop` is set.
-    fn collect(&self, stop: &AtomicBool) -> Vec<Event> {
+    fn collect(&self, stop: &AtomicBool) -> (Vec<Place>, Vec<Event>) {
         let (tap, begun) = (self.live.tap(), Instant::now());
-        let mut events = Vec::new();
+        let (mut events, mut places) = (Vec::new(), Vec::new());
         loop {
             // Read before the events: when the request is served, all of them are in the queue.
             let is_pending = tap.is_pending();
-            events.extend(std::iter::from_fn(|| tap.pop()));
+            for (event, place) in std::iter::from_fn(|| tap.pop()).map(Lent::split) {
+                events.push(event);
+                places.push(place);
+            }
             if !is_pending || stop.load(Relaxed) || begun.elapsed() > TIMEOUT {
                 break;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
         tap.cancel();
-        events
+        (places, events)
     }
 
     /// Measures the rate of events by their numbers.
@@ -65,7 +69,8 @@ impl Painter for Tapped {
         let live = Arc::clone(&self.live);
         let about = live.about()?;
         live.tap().request(self.painter.request(about, self.events_per_s));
-        let events = self.collect(stop);
+        // Dropped in reverse order: the events before their places.
+        let (_places, events) = self.collect(stop);
         self.measure(&events);
         let mut picture = self.painter.paint(about, &events)?;
         picture.header.shot = events.last()?.number;
