@@ -3,7 +3,7 @@
 use super::picture::Picture;
 use crate::status::PictureInfo;
 use axum::body::Bytes;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
@@ -25,16 +25,32 @@ pub struct Gallery {
     painted: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Wall {
     newest: Mutex<Option<Hung>>,
-    viewers: AtomicUsize,
+    /// Number of viewers; none once the gallery is closed.
+    viewers: Mutex<Option<usize>>,
+    /// Set while no viewer watches.
+    unwatched: AtomicBool,
+}
+
+impl Wall {
+    fn new() -> Self {
+        Self { newest: Mutex::default(), viewers: Mutex::new(Some(0)), unwatched: AtomicBool::new(true) }
+    }
+
+    /// Changes the number of viewers. The lock keeps the flag in step with it.
+    fn change(&self, change: impl FnOnce(usize) -> Option<usize>) {
+        let mut viewers = self.viewers.lock().unwrap_or_else(PoisonError::into_inner);
+        *viewers = viewers.and_then(change);
+        self.unwatched.store(viewers.is_none_or(|viewers| viewers == 0), Relaxed);
+    }
 }
 
 impl Gallery {
     /// Creates a gallery of these kinds.
     pub fn new(kinds: Vec<PictureInfo>) -> Arc<Self> {
-        let walls = kinds.iter().map(|_| Wall::default()).collect();
+        let walls = kinds.iter().map(|_| Wall::new()).collect();
         Arc::new(Self { kinds, walls, painted: watch::Sender::new(0) })
     }
 
@@ -48,7 +64,15 @@ impl Gallery {
     }
     /// Returns `true` if a page shows this kind.
     pub fn is_watched(&self, index: usize) -> bool {
-        self.walls.get(index).is_some_and(|wall| wall.viewers.load(Relaxed) > 0)
+        self.walls.get(index).is_some_and(|wall| !wall.unwatched.load(Relaxed))
+    }
+    /// Returns the flag that is set while no viewer watches a kind.
+    pub(super) fn unwatched(&self, index: usize) -> Option<&AtomicBool> {
+        self.walls.get(index).map(|wall| &wall.unwatched)
+    }
+    /// Ends the painting: nothing is watched from now on.
+    pub(super) fn close(&self) {
+        self.walls.iter().for_each(|wall| wall.change(|_| None));
     }
     /// Replaces the picture of a kind and wakes the clients.
     pub fn hang(&self, index: usize, picture: &Picture) {
@@ -81,7 +105,7 @@ impl Viewer {
     /// Begins to watch a kind.
     pub fn new(gallery: &Arc<Gallery>, index: usize) -> Self {
         if let Some(wall) = gallery.walls.get(index) {
-            wall.viewers.fetch_add(1, Relaxed);
+            wall.change(|viewers| Some(viewers + 1));
         }
         Self { gallery: Arc::clone(gallery), index, seen: 0 }
     }
@@ -100,7 +124,7 @@ impl Viewer {
 impl Drop for Viewer {
     fn drop(&mut self) {
         if let Some(wall) = self.gallery.walls.get(self.index) {
-            wall.viewers.fetch_sub(1, Relaxed);
+            wall.change(|viewers| Some(viewers.saturating_sub(1)));
         }
     }
 }

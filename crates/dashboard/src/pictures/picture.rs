@@ -12,7 +12,7 @@ pub struct Header {
     pub sequence: u64,
     /// Number of the newest shot in it.
     pub shot: u64,
-    /// Time of the picture in ms since 1970.
+    /// Time at which the picture was begun, in ms since 1970.
     pub unix_ms: u64,
     /// Format of the payload.
     pub format: Format,

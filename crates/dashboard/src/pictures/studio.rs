@@ -18,7 +18,7 @@ pub trait Painter: Send {
     /// Returns the kind.
     fn info(&self) -> PictureInfo;
     /// Paints the current data; none if there are none within a short time. The studio sets the number and the time of
-    /// the picture. `stop` is set if it is no longer wanted.
+    /// the picture. `stop` is set while no viewer wants it.
     fn paint(&mut self, stop: &AtomicBool) -> Option<Picture>;
 }
 
@@ -61,6 +61,7 @@ impl Studio {
 impl Drop for Studio {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
+        self.gallery.close();
         if let Some(thread) = self.thread.take() {
             // A painter that has panicked has no result that is missed.
             let _ = thread.join();
@@ -85,13 +86,16 @@ fn paint(painters: Vec<Box<dyn Painter>>, gallery: &Gallery, stop: &AtomicBool) 
             if !gallery.is_watched(index) || now < easel.next {
                 continue;
             }
-            let Some(mut picture) = easel.painter.paint(stop) else { continue };
+            // That of its beginning: how long it takes says nothing about the data.
+            let time_ms = unix_ms();
+            let Some(unwatched) = gallery.unwatched(index) else { continue };
+            let Some(mut picture) = easel.painter.paint(unwatched) else { continue };
             painted = true;
             easel.sequence += 1;
             // A picture that takes long is followed by the next at once, but never by two.
             easel.next = (easel.next + INTERVAL).max(now);
             picture.header.sequence = easel.sequence;
-            picture.header.unix_ms = unix_ms();
+            picture.header.unix_ms = time_ms;
             gallery.hang(index, &picture);
         }
         if !painted {
@@ -137,5 +141,38 @@ mod tests {
         assert!(!gallery.is_watched(0));
         drop(studio);
         assert!(Viewer::new(&gallery, 0).next().is_some(), "the last picture stays");
+    }
+
+    /// Waits until no viewer wants its picture, as a painter does whose data do not come.
+    struct Patient(Arc<AtomicBool>);
+
+    impl Painter for Patient {
+        fn info(&self) -> PictureInfo {
+            PictureInfo { kind: "patient", label: "Patient".into(), about: "Waits.".into() }
+        }
+        fn paint(&mut self, stop: &AtomicBool) -> Option<Picture> {
+            self.0.store(true, Relaxed);
+            wait_until("no viewer watches", || stop.load(Relaxed));
+            self.0.store(false, Relaxed);
+            None
+        }
+    }
+
+    #[test]
+    fn a_painter_stops_when_its_last_viewer_leaves() {
+        let waits = Arc::new(AtomicBool::new(false));
+        let studio = Studio::open(vec![Box::new(Patient(Arc::clone(&waits)))]).unwrap();
+        let gallery = Arc::clone(studio.gallery());
+        let viewers = [Viewer::new(&gallery, 0), Viewer::new(&gallery, 0)];
+        wait_until("it paints", || waits.load(Relaxed));
+        let [first, last] = viewers;
+        drop(first);
+        assert!(gallery.is_watched(0));
+        drop(last);
+        wait_until("it has stopped", || !waits.load(Relaxed));
+        let _late = Viewer::new(&gallery, 0);
+        wait_until("it paints again", || waits.load(Relaxed));
+        drop(studio);
+        assert!(!waits.load(Relaxed) && !gallery.is_watched(0), "the end of a studio stops it as well");
     }
 }
