@@ -8,7 +8,7 @@ use crossbeam_queue::ArrayQueue;
 use shotline_store::shot::{Event, Shot};
 use shotline_wire::shot::Presence;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Maximum number of events of a request.
@@ -153,7 +153,7 @@ impl Tap {
     }
     /// Returns `true` while events of a request are still to come.
     pub fn is_pending(&self) -> bool {
-        self.request.load(Relaxed) != 0 || self.serving.load(Relaxed)
+        self.request.load(Acquire) != 0 || self.serving.load(Acquire)
     }
     /// Returns the next event of the request. Its buffers are the pool's: drop it soon.
     pub fn pop(&self) -> Option<Lent> {
@@ -192,9 +192,11 @@ impl TapServer {
             }
         }
         if tap.request.load(Relaxed) != 0 {
-            let request = tap.request.swap(0, Relaxed);
+            // Set first, so that a request is pending without a gap.
+            tap.serving.store(true, Release);
+            let request = tap.request.swap(0, AcqRel);
             (self.current, self.next) = ((request != 0).then(|| Request::unpack(request)), None);
-            tap.serving.store(self.current.is_some(), Relaxed);
+            tap.serving.store(self.current.is_some(), Release);
         }
         let Some(request) = &mut self.current else { return };
         let wanted = match self.next {
@@ -214,7 +216,7 @@ impl TapServer {
         request.count -= 1;
         if request.count == 0 {
             self.current = None;
-            tap.serving.store(false, Relaxed);
+            tap.serving.store(false, Release);
         }
     }
 }

@@ -8,9 +8,11 @@ use shotline_acquire::live::Live;
 use shotline_compute::ultrasound::Array;
 use shotline_dashboard::guard::Guard;
 use shotline_dashboard::pictures::Studio;
-use shotline_dashboard::run::{RunInfo, RunSubject, paint};
+use shotline_dashboard::run::paint::{PaintOptions, PictureSet};
+use shotline_dashboard::run::{RunInfo, RunSubject};
 use shotline_dashboard::{Options, Server};
 use shotline_verbs::cm::Token;
+use shotline_wire::framing::Kind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +33,12 @@ pub struct ServeArgs {
     /// File with the token of the controls, readable only by its owner [default: a random one, which is printed]
     #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
     serve_token_file: Option<PathBuf>,
+    /// Pictures on the page: ultrasound, digitizer, frames or none [default: by the framing and the sample format]
+    #[arg(long, value_name = "NAME", requires = "serve", help_heading = "Page")]
+    pictures: Option<PictureSet>,
+    /// Width and height in pixels of the images that shots are [default: samples x channels, a common size, or a square]
+    #[arg(long, value_name = "WIDTHxHEIGHT", requires = "serve", value_parser = image_size, help_heading = "Page")]
+    image_size: Option<ImageSize>,
     #[command(flatten, next_help_heading = "Pictures of ultrasound")]
     array: ArrayArgs,
     #[command(flatten, next_help_heading = "Pictures of ultrasound")]
@@ -64,7 +72,7 @@ impl ServeArgs {
             Some(path) => Token::read(path)?,
             None => Token::random()?,
         };
-        let studio = Studio::open(paint::ultrasound(live, &self.array.array(&self.centre, &Array::default())))?;
+        let studio = Studio::open(self.picture_set(settings).painters(live, &self.paint_options()))?;
         let info = info(command, settings);
         let subject = Arc::new(RunSubject::new(info, Arc::clone(live), Arc::clone(stop), studio));
         let guard =
@@ -75,6 +83,27 @@ impl ServeArgs {
         errln!("page: http://{}/{fragment}", server.address());
         Ok(Some(Page { subject, _server: server }))
     }
+
+    /// Returns the pictures that are requested, or else those of the sender in the settings.
+    fn picture_set(&self, settings: &Settings) -> PictureSet {
+        let Settings { framing, channels, sample_format, .. } = *settings;
+        self.pictures.unwrap_or_else(|| PictureSet::of(framing.unwrap_or(Kind::Ud), channels, sample_format))
+    }
+
+    fn paint_options(&self) -> PaintOptions {
+        let array = self.array.array(&self.centre, &Array::default());
+        PaintOptions { array, image_size: self.image_size.map(|ImageSize(size)| size) }
+    }
+}
+
+/// Width and height of an image in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ImageSize([u32; 2]);
+
+fn image_size(text: &str) -> std::result::Result<ImageSize, String> {
+    let side = |word: &str| word.parse().ok().filter(|side| (1..=65_535).contains(side));
+    let size = text.split_once('x').and_then(|(width, height)| Some(ImageSize([side(width)?, side(height)?])));
+    size.ok_or_else(|| format!("expected WIDTHxHEIGHT in pixels, such as 640x480, found {text}"))
 }
 
 fn info(command: &'static str, settings: &Settings) -> RunInfo {
@@ -104,5 +133,18 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
         seconds,
         folder,
         takes_triggers: settings.pre_trigger.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_sizes_are_width_and_height() {
+        assert_eq!(image_size("640x480"), Ok(ImageSize([640, 480])));
+        for text in ["640", "0x4", "4x0", "4x65536", "x", "4x4x4", ""] {
+            assert!(image_size(text).unwrap_err().ends_with(text), "{text}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! B-mode: the echoes of a frame of transmissions as an image.
 
-use super::{EventPainter, Samples, links, missing};
+use super::EventPainter;
+use super::notes::{links, missing};
+use super::part::Samples;
 use crate::pictures::{Axis, Format, Header, Picture};
 use crate::status::PictureInfo;
 use realfft::num_complex::Complex;
@@ -18,9 +20,16 @@ const DYNAMIC_RANGE_DB: f32 = 80.0;
 /// Part of the reference that remains from picture to picture, so that the brightness does not flicker.
 const PERSISTENCE: f32 = 0.9;
 
+/// Maximum number of samples of a transmission, which are copied, and of a frame, which take 4 or 8 bytes each.
+const MAX_SAMPLES: usize = 1 << 23;
+const MAX_FRAME: usize = 1 << 26;
+
 /// The painter.
 pub(super) struct BMode {
+    /// The array, with no more transmissions than an observer gets at a time.
     array: Array,
+    /// All transmissions of a frame.
+    waves: usize,
     state: Option<State>,
 }
 
@@ -43,6 +52,13 @@ pub(super) fn config(array: &Array, about: &About, columns: usize, rows: usize) 
     config
 }
 
+/// Creates a beamformer, unless it would take too much memory.
+pub(super) fn beamformer(config: &BeamformerConfig) -> Option<Beamformer> {
+    let samples = config.samples.saturating_mul(config.elements);
+    let is_too_large = samples > MAX_SAMPLES || samples.saturating_mul(config.waves.len()) > MAX_FRAME;
+    if is_too_large { None } else { Beamformer::new(config).ok() }
+}
+
 /// Adds the shots of an event as a wave. Returns `false` if a link is missing or its shot has another shape.
 pub(super) fn add(
     beamformer: &mut Beamformer,
@@ -62,19 +78,17 @@ pub(super) fn add(
 }
 
 impl BMode {
-    pub(super) fn new(array: Array) -> Self {
-        Self { array, state: None }
-    }
-
-    fn waves(&self) -> usize {
-        self.array.waves().min(MAX_EVENTS.into())
+    pub(super) fn new(mut array: Array) -> Self {
+        let waves = array.waves();
+        array.angles_rad.truncate(MAX_EVENTS.into());
+        Self { array, waves, state: None }
     }
 }
 
 impl State {
     fn new(array: &Array, about: &About) -> Option<Self> {
         let config = config(array, about, MAX_COLUMNS, MAX_ROWS);
-        let beamformer = Beamformer::new(&config).ok()?;
+        let beamformer = beamformer(&config)?;
         let pixels = config.grid.pixels();
         let (image, picture) = (vec![Complex::default(); pixels], vec![0; pixels]);
         Some(Self { beamformer, image, picture, samples: Samples::default(), reference: 0.0 })
@@ -88,19 +102,20 @@ impl EventPainter for BMode {
     }
 
     fn request(&self, _about: &About, _events_per_s: f64) -> Request {
-        let waves = self.waves();
-        Request { count: waves as u16, stride: 1, multiple: waves as u32 }
+        Request { count: self.array.waves() as u16, stride: 1, multiple: self.waves as u32 }
     }
 
     fn paint(&mut self, about: &About, events: &[Event]) -> Option<Picture> {
-        let waves = self.waves();
         if self.state.is_none() {
             self.state = State::new(&self.array, about);
         }
         let State { beamformer, image, picture, samples, reference } = self.state.as_mut()?;
         let mut found = 0;
         for event in events {
-            let wave = (event.number % waves as u64) as usize;
+            let wave = (event.number % self.waves as u64) as usize;
+            if wave >= self.array.waves() {
+                continue;
+            }
             found += usize::from(add(beamformer, samples, about, wave, event));
         }
         beamformer.finish(image).ok()?;
@@ -118,7 +133,7 @@ impl EventPainter for BMode {
         let x = Axis { label: "lateral", unit: "mm", from: left, to: right };
         let y = Axis { label: "depth", unit: "mm", from: top, to: bottom };
         let value = Axis { label: "echo", unit: "dB", from: -f64::from(DYNAMIC_RANGE_DB), to: 0.0 };
-        let note = missing(found, waves, "transmissions");
+        let note = missing(found, self.waves, "transmissions");
         let header = Header { value, note, ..Header::new(KIND, Format::Gray8, grid.columns, grid.rows, x, y) };
         Some(Picture { header, payload: picture.clone() })
     }

@@ -1,6 +1,8 @@
 //! M-mode: the echoes along the middle line over time.
 
-use super::{EventPainter, Samples, bmode, missing};
+use super::notes::missing;
+use super::part::Samples;
+use super::{EventPainter, bmode};
 use crate::pictures::{Axis, Format, Header, Picture};
 use crate::status::PictureInfo;
 use realfft::num_complex::Complex;
@@ -51,7 +53,7 @@ impl EventPainter for MMode {
         if self.state.is_none() {
             let mut config = bmode::config(&self.array, about, 1, ROWS);
             config.grid.x_m = 0.0;
-            self.state = Some((Beamformer::new(&config).ok()?, Samples::default()));
+            self.state = Some((bmode::beamformer(&config)?, Samples::default()));
         }
         let (beamformer, samples) = self.state.as_mut()?;
         let mut line = vec![Complex::default(); ROWS];
