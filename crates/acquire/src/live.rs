@@ -244,7 +244,13 @@ impl Live {
         self.shots_dropped.store(counters.shot_drops.total(), Relaxed);
     }
 
-    /// Updates the alignment status, some times a second.
+    /// Updates the alignment status, unless another thread is reading it: the receive thread never waits.
+    pub(crate) fn try_set_alignment(&self, status: AlignmentStatus) {
+        if let Ok(mut shown) = self.alignment.try_lock() {
+            *shown = status;
+        }
+    }
+    /// Sets the alignment status at the end.
     pub(crate) fn set_alignment(&self, status: AlignmentStatus) {
         *self.alignment.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }

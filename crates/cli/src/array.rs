@@ -5,7 +5,7 @@ use shotline_compute::ultrasound::Array;
 use shotline_wire::setup::ArrayDescription;
 
 /// Arguments of an array, except its centre frequency ([`CentreArgs`]).
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct ArrayArgs {
     /// Element pitch in mm [default: 0.3]
     #[arg(long, value_name = "MM", value_parser = positive)]
@@ -29,7 +29,7 @@ pub struct ArrayArgs {
 }
 
 /// Centre frequency, apart from [`ArrayArgs`] because radio formats have one too.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct CentreArgs {
     /// Centre frequency in MHz; for ultrasound, of the pulse [default for ultrasound: 5]
     #[arg(long, value_name = "MHZ", value_parser = positive)]

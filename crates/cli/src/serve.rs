@@ -5,10 +5,9 @@ use crate::array::{ArrayArgs, CentreArgs};
 use crate::view::Target;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
-use shotline_compute::ultrasound::Array;
 use shotline_dashboard::guard::Guard;
 use shotline_dashboard::pictures::Studio;
-use shotline_dashboard::run::paint::{PaintOptions, PictureSet};
+use shotline_dashboard::run::paint::{ArrayChoice, PaintOptions, PictureSet};
 use shotline_dashboard::run::{RunInfo, RunSubject};
 use shotline_dashboard::{Options, Server};
 use shotline_verbs::cm::Token;
@@ -91,7 +90,8 @@ impl ServeArgs {
     }
 
     fn paint_options(&self) -> PaintOptions {
-        let array = self.array.array(&self.centre, &Array::default());
+        let (array, centre) = (self.array.clone(), self.centre.clone());
+        let array = ArrayChoice::new(move |described| array.array(&centre, &described));
         PaintOptions { array, image_size: self.image_size.map(|ImageSize(size)| size) }
     }
 }

@@ -28,6 +28,8 @@ use tower::ServiceExt as _;
 const MAX_CONNECTIONS: usize = 512;
 /// Maximum time in which a client sends the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time of a connection that is no WebSocket, so that clients which stall return their places. Others connect again.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of a control's body in bytes.
 const MAX_BODY: usize = 4096;
 /// Send buffer of a connection in bytes: a few pictures.
@@ -166,12 +168,18 @@ async fn serve(listener: TcpListener, guard: Guard, subject: Arc<dyn Subject>, m
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades();
             // A client that breaks the connection or the protocol is only its own concern.
-            let _ = connection.await;
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(place);
         });
     }
     feed.close();
-    tokio::time::sleep(FAREWELL).await;
+    let has_clients = || places.available_permits() < MAX_CONNECTIONS || feed.has_pages();
+    let farewell = async {
+        while has_clients() {
+            tokio::time::sleep(FAREWELL / 30).await;
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, farewell).await;
 }
 
 fn router(shared: Shared) -> Router {
@@ -203,7 +211,8 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 /// Refuses requests that a page of another origin may have caused.
 async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let host = text(headers, HOST);
+    // Several names are none.
+    let host = text(headers, HOST).filter(|_| headers.get_all(HOST).iter().count() == 1);
     let mut checked = shared.guard.check_host(host);
     if request.method() != Method::GET || headers.contains_key(http::header::UPGRADE) {
         // A header that is no text is an origin that is not this one.

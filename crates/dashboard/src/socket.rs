@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 /// Interval of the state.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+/// Intervals between two states while no page is open.
+const UNWATCHED_INTERVALS: u32 = 4;
 /// Maximum number of pages.
 const MAX_PAGES: usize = 256;
 /// A page that takes nothing for this long is closed.
@@ -50,9 +52,13 @@ impl Feed {
         let feed = Arc::clone(&this);
         tokio::spawn(async move {
             let mut closed = feed.closed.subscribe();
+            let mut since = 0;
             loop {
                 let ended = timeout(STATUS_INTERVAL, closed.wait_for(|closed| *closed)).await.is_ok();
-                if ended || feed.newest.receiver_count() > 0 {
+                since += 1;
+                // Without a page rarely, but also then: the log has the times of what happens.
+                if ended || feed.newest.receiver_count() > 0 || since >= UNWATCHED_INTERVALS {
+                    since = 0;
                     feed.newest.send_replace(State::of(&*subject, ended));
                 }
                 if ended {
@@ -66,6 +72,11 @@ impl Feed {
     /// Returns a place for one more page; none if all are taken.
     pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
+    /// Returns `true` while a page is open.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.places.available_permits() < MAX_PAGES
     }
 
     /// Sends the last state.
@@ -132,7 +143,7 @@ pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed:
                 }
                 painted.mark_unchanged();
                 for viewer in &mut viewers {
-                    let Some(picture) = viewer.next() else { continue };
+                    let Some(picture) = viewer.take() else { continue };
                     if !send(&mut socket, Message::Binary(picture)).await {
                         return;
                     }

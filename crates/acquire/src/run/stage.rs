@@ -262,7 +262,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     /// Publishes the counters.
     fn show(&mut self, total: &StreamCounters) {
         self.output.live.update(total, self.receiver.io().device_counters().lost());
-        self.output.live.set_alignment(self.joiner.status());
+        self.output.live.try_set_alignment(self.joiner.status());
     }
 
     /// Publishes all counters, if there is an observer.

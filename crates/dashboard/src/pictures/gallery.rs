@@ -114,7 +114,7 @@ impl Viewer {
         self.index
     }
     /// Returns the newest picture, if it was not returned before.
-    pub fn next(&mut self) -> Option<Bytes> {
+    pub fn take(&mut self) -> Option<Bytes> {
         let hung = self.gallery.newest(self.index).filter(|hung| hung.sequence != self.seen)?;
         self.seen = hung.sequence;
         Some(hung.message)

@@ -90,6 +90,12 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Returns a picture without data, which says why there is none.
+    pub fn message(kind: &'static str, note: String) -> Self {
+        let header = Header { note, ..Header::new(kind, Format::Gray8, 1, 1, Axis::default(), Axis::default()) };
+        Self { header, payload: vec![0] }
+    }
+
     /// Returns the picture as a message: the length of the header as a little-endian 32-bit integer, the header as JSON
     /// padded with spaces to a multiple of 4 bytes, and the payload.
     pub fn encode(&self) -> Bytes {

@@ -5,9 +5,9 @@ use super::picture::Picture;
 use crate::status::PictureInfo;
 use shotline_acquire::cpu;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Minimum time between two pictures of one kind: 20 a second.
@@ -22,12 +22,12 @@ pub trait Painter: Send {
     fn paint(&mut self, stop: &AtomicBool) -> Option<Picture>;
 }
 
-/// Paints the pictures that pages show. It ends when dropped.
+/// Paints the pictures that pages show. Dropped, it ends after the present picture: nothing waits for a thread of idle
+/// priority.
 #[derive(Debug)]
 pub struct Studio {
     gallery: Arc<Gallery>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Studio {
@@ -38,18 +38,16 @@ impl Studio {
     pub fn open(painters: Vec<Box<dyn Painter>>) -> io::Result<Self> {
         let gallery = Gallery::new(painters.iter().map(|painter| painter.info()).collect());
         let stop = Arc::new(AtomicBool::new(false));
-        let thread = if painters.is_empty() {
-            None
-        } else {
+        if !painters.is_empty() {
             let (gallery, stop) = (Arc::clone(&gallery), Arc::clone(&stop));
             let work = move || {
                 // Without this priority pictures are painted as well, only less politely.
                 let _ = cpu::make_idle();
                 paint(painters, &gallery, &stop);
             };
-            Some(std::thread::Builder::new().name("pictures".into()).spawn(work)?)
-        };
-        Ok(Self { gallery, stop, thread })
+            std::thread::Builder::new().name("pictures".into()).spawn(work)?;
+        }
+        Ok(Self { gallery, stop })
     }
 
     /// Returns the gallery of its pictures.
@@ -62,10 +60,6 @@ impl Drop for Studio {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         self.gallery.close();
-        if let Some(thread) = self.thread.take() {
-            // A painter that has panicked has no result that is missed.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -74,26 +68,42 @@ struct Easel {
     painter: Box<dyn Painter>,
     sequence: u64,
     next: Instant,
+    /// The painter has panicked, and is not called again.
+    has_failed: bool,
+}
+
+impl Easel {
+    /// Paints, unless no viewer wants it any more. A painter that panics ends only its own pictures.
+    fn paint(&mut self, unwatched: &AtomicBool) -> Option<Picture> {
+        match catch_unwind(AssertUnwindSafe(|| self.painter.paint(unwatched))) {
+            Ok(picture) => picture,
+            Err(_) => {
+                self.has_failed = true;
+                let note = "this picture has ended: a defect of the program".into();
+                Some(Picture::message(self.painter.info().kind, note))
+            }
+        }
+    }
 }
 
 fn paint(painters: Vec<Box<dyn Painter>>, gallery: &Gallery, stop: &AtomicBool) {
-    let new = |painter| Easel { painter, sequence: 0, next: Instant::now() };
+    let new = |painter| Easel { painter, sequence: 0, next: Instant::now(), has_failed: false };
     let mut easels: Vec<Easel> = painters.into_iter().map(new).collect();
     while !stop.load(Relaxed) {
         let mut painted = false;
         for (index, easel) in easels.iter_mut().enumerate() {
             let now = Instant::now();
-            if !gallery.is_watched(index) || now < easel.next {
+            if easel.has_failed || !gallery.is_watched(index) || now < easel.next {
                 continue;
             }
             // That of its beginning: how long it takes says nothing about the data.
             let time_ms = unix_ms();
             let Some(unwatched) = gallery.unwatched(index) else { continue };
-            let Some(mut picture) = easel.painter.paint(unwatched) else { continue };
-            painted = true;
-            easel.sequence += 1;
             // A picture that takes long is followed by the next at once, but never by two.
             easel.next = (easel.next + INTERVAL).max(now);
+            let Some(mut picture) = easel.paint(unwatched) else { continue };
+            painted = true;
+            easel.sequence += 1;
             picture.header.sequence = easel.sequence;
             picture.header.unix_ms = time_ms;
             gallery.hang(index, &picture);
@@ -135,12 +145,39 @@ mod tests {
         assert!(gallery.newest(0).is_none(), "no page shows it");
         let mut viewer = Viewer::new(&gallery, gallery.index("counter").unwrap());
         wait_until("three pictures", || gallery.newest(0).is_some_and(|hung| hung.sequence >= 3));
-        let first = viewer.next().unwrap();
-        assert_eq!(first.last().copied(), Some(gallery.newest(0).unwrap().sequence as u8));
+        let first = viewer.take().unwrap();
+        assert!(first.last().is_some_and(|number| *number >= 3));
         drop(viewer);
         assert!(!gallery.is_watched(0));
         drop(studio);
-        assert!(Viewer::new(&gallery, 0).next().is_some(), "the last picture stays");
+        assert!(Viewer::new(&gallery, 0).take().is_some(), "the last picture stays");
+    }
+
+    /// Panics at its second picture.
+    struct Faulty(u8);
+
+    impl Painter for Faulty {
+        fn info(&self) -> PictureInfo {
+            PictureInfo { kind: "faulty", label: "Faulty".into(), about: "Fails.".into() }
+        }
+        fn paint(&mut self, _stop: &AtomicBool) -> Option<Picture> {
+            self.0 += 1;
+            assert!(self.0 < 2, "a defect");
+            Some(Picture::message("faulty", String::new()))
+        }
+    }
+
+    #[test]
+    fn a_painter_that_panics_ends_only_its_own_pictures() {
+        let studio = Studio::open(vec![Box::new(Faulty(0)), Box::new(Counter(0))]).unwrap();
+        let gallery = Arc::clone(studio.gallery());
+        let mut viewers = [0, 1].map(|index| Viewer::new(&gallery, index));
+        wait_until("the first painter fails", || gallery.newest(0).is_some_and(|hung| hung.sequence == 2));
+        let message = viewers[0].take().unwrap();
+        assert!(String::from_utf8_lossy(&message).contains("a defect of the program"));
+        let before = gallery.newest(1).map_or(0, |hung| hung.sequence);
+        wait_until("the other one paints", || gallery.newest(1).is_some_and(|hung| hung.sequence > before));
+        assert_eq!(gallery.newest(0).unwrap().sequence, 2);
     }
 
     /// Waits until no viewer wants its picture, as a painter does whose data do not come.
@@ -173,6 +210,6 @@ mod tests {
         let _late = Viewer::new(&gallery, 0);
         wait_until("it paints again", || waits.load(Relaxed));
         drop(studio);
-        assert!(!waits.load(Relaxed) && !gallery.is_watched(0), "the end of a studio stops it as well");
+        wait_until("the end of a studio stops it as well", || !waits.load(Relaxed) && !gallery.is_watched(0));
     }
 }

@@ -16,7 +16,7 @@ const KIND: &str = "bmode";
 const MAX_COLUMNS: usize = 192;
 const MAX_ROWS: usize = 320;
 /// Dynamic range in dB that the bytes cover. The page shows a part of it.
-const DYNAMIC_RANGE_DB: f32 = 80.0;
+const DYNAMIC_RANGE_DB: f32 = 70.0;
 /// Part of the reference that remains from picture to picture, so that the brightness does not flicker.
 const PERSISTENCE: f32 = 0.9;
 
@@ -30,7 +30,8 @@ pub(super) struct BMode {
     array: Array,
     /// All transmissions of a frame.
     waves: usize,
-    state: Option<State>,
+    /// None: before the first picture. An error: why there are no pictures.
+    state: Option<Result<State, String>>,
 }
 
 /// What the first picture allocates.
@@ -40,6 +41,9 @@ struct State {
     picture: Vec<u8>,
     samples: Samples,
     reference: f32,
+    /// Number of the frame that is being taken, and which of its transmissions are there.
+    frame: Option<u64>,
+    taken: Vec<bool>,
 }
 
 /// Returns the configuration for an image of at most `columns` x `rows` pixels.
@@ -52,11 +56,17 @@ pub(super) fn config(array: &Array, about: &About, columns: usize, rows: usize) 
     config
 }
 
-/// Creates a beamformer, unless it would take too much memory.
-pub(super) fn beamformer(config: &BeamformerConfig) -> Option<Beamformer> {
+/// Creates a beamformer.
+///
+/// # Errors
+/// Why there are no pictures: the array is not valid, or it would take too much memory.
+pub(super) fn beamformer(config: &BeamformerConfig) -> Result<Beamformer, String> {
     let samples = config.samples.saturating_mul(config.elements);
-    let is_too_large = samples > MAX_SAMPLES || samples.saturating_mul(config.waves.len()) > MAX_FRAME;
-    if is_too_large { None } else { Beamformer::new(config).ok() }
+    if samples > MAX_SAMPLES || samples.saturating_mul(config.waves.len()) > MAX_FRAME {
+        return Err("the shots are too large for images of echoes: choose other --pictures".into());
+    }
+    Beamformer::new(config)
+        .map_err(|error| format!("no image: {error}; check --angles and the other arguments of the array"))
 }
 
 /// Adds the shots of an event as a wave. Returns `false` if a link is missing or its shot has another shape.
@@ -86,12 +96,30 @@ impl BMode {
 }
 
 impl State {
-    fn new(array: &Array, about: &About) -> Option<Self> {
+    fn new(array: &Array, about: &About) -> Result<Self, String> {
         let config = config(array, about, MAX_COLUMNS, MAX_ROWS);
         let beamformer = beamformer(&config)?;
         let pixels = config.grid.pixels();
         let (image, picture) = (vec![Complex::default(); pixels], vec![0; pixels]);
-        Some(Self { beamformer, image, picture, samples: Samples::default(), reference: 0.0 })
+        let (frame, taken) = (None, vec![false; array.waves()]);
+        Ok(Self { beamformer, image, picture, samples: Samples::default(), reference: 0.0, frame, taken })
+    }
+
+    /// Adds an event of the frame that is being taken. Those of other frames are ignored.
+    fn add(&mut self, about: &About, waves: usize, event: &Event) {
+        let (frame, wave) = (event.number / waves as u64, (event.number % waves as u64) as usize);
+        if wave < self.taken.len() && *self.frame.get_or_insert(frame) == frame {
+            self.taken[wave] |= add(&mut self.beamformer, &mut self.samples, about, wave, event);
+        }
+    }
+
+    /// Computes the image of the frame, and begins the next one. Returns how many transmissions are in it.
+    fn finish(&mut self) -> Option<usize> {
+        let found = self.taken.iter().filter(|taken| **taken).count();
+        self.frame = None;
+        self.taken.fill(false);
+        self.beamformer.finish(&mut self.image).ok()?;
+        Some(found).filter(|found| *found > 0)
     }
 }
 
@@ -101,27 +129,25 @@ impl EventPainter for BMode {
         PictureInfo { kind: KIND, label: "B-mode".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         Request { count: self.array.waves() as u16, stride: 1, multiple: self.waves as u32 }
     }
 
+    fn take(&mut self, about: &About, event: Event) -> Option<Event> {
+        if let Ok(state) = self.state.get_or_insert_with(|| State::new(&self.array, about)) {
+            state.add(about, self.waves, &event);
+        }
+        None
+    }
+
     fn paint(&mut self, about: &About, events: &[Event]) -> Option<Picture> {
-        if self.state.is_none() {
-            self.state = State::new(&self.array, about);
-        }
-        let State { beamformer, image, picture, samples, reference } = self.state.as_mut()?;
-        let mut found = 0;
-        for event in events {
-            let wave = (event.number % self.waves as u64) as usize;
-            if wave >= self.array.waves() {
-                continue;
-            }
-            found += usize::from(add(beamformer, samples, about, wave, event));
-        }
-        beamformer.finish(image).ok()?;
-        if found == 0 {
-            return None;
-        }
+        let state = match self.state.get_or_insert_with(|| State::new(&self.array, about)) {
+            Ok(state) => state,
+            Err(error) => return Some(Picture::message(KIND, error.clone())),
+        };
+        events.iter().for_each(|event| state.add(about, self.waves, event));
+        let found = state.finish()?;
+        let State { beamformer, image, picture, reference, .. } = state;
         let peak = image.iter().map(|pixel| pixel.norm_sqr()).fold(0.0, f32::max).sqrt();
         *reference = peak.max(*reference * PERSISTENCE);
         let shown = if reference.is_normal() { Reference::Given(*reference) } else { Reference::Maximum };

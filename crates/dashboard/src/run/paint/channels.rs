@@ -31,7 +31,7 @@ impl EventPainter for Channels {
         PictureInfo { kind: KIND, label: "Channels".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         ANY
     }
 

@@ -123,7 +123,7 @@ impl EventPainter for Image {
         PictureInfo { kind: KIND, label: "Frame".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         ANY
     }
 

@@ -50,7 +50,7 @@ impl EventPainter for Constellation {
         PictureInfo { kind: KIND, label: "IQ".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         ANY
     }
 

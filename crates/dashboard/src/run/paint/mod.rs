@@ -6,6 +6,7 @@ mod frame;
 mod iq;
 mod mmode;
 mod notes;
+mod on_array;
 mod part;
 mod registry;
 mod rf;
@@ -17,6 +18,7 @@ mod waterfall;
 #[cfg(test)]
 mod tests;
 
+pub use on_array::ArrayChoice;
 pub use registry::{PaintOptions, PictureSet};
 
 use crate::pictures::Picture;
@@ -30,7 +32,12 @@ trait EventPainter: Send {
     /// Returns the kind.
     fn info(&self) -> PictureInfo;
     /// Returns the events of the next picture. `events_per_s`: the current rate, 0 if it is unknown.
-    fn request(&self, about: &About, events_per_s: f64) -> Request;
+    fn request(&mut self, about: &About, events_per_s: f64) -> Request;
+    /// Takes an event as soon as it has come. Returns it if its buffers are needed for painting: they are lent, and only a
+    /// few are at a time.
+    fn take(&mut self, _about: &About, event: Event) -> Option<Event> {
+        Some(event)
+    }
     /// Paints events; none if they show nothing. The events are in the order of their numbers, some may be missing.
     fn paint(&mut self, about: &About, events: &[Event]) -> Option<Picture>;
 }

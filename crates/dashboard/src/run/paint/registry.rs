@@ -1,10 +1,10 @@
 //! Which pictures a sender's shots have.
 
+use super::on_array::{ArrayChoice, OnArray};
 use super::tapped::Tapped;
 use super::{EventPainter, bmode, channels, frame, iq, mmode, rf, spectrum, waterfall};
 use crate::pictures::Painter;
 use shotline_acquire::live::Live;
-use shotline_compute::ultrasound::Array;
 use shotline_wire::framing::Kind;
 use shotline_wire::shot::Packing;
 use std::str::FromStr;
@@ -27,10 +27,10 @@ pub enum PictureSet {
 }
 
 /// What painters have to know and shots do not say.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct PaintOptions {
     /// Elements and transmissions of an ultrasound probe.
-    pub array: Array,
+    pub array: ArrayChoice,
     /// Width and height of frames in pixels; none: a guess from the shape of a shot.
     pub image_size: Option<[u32; 2]>,
 }
@@ -74,8 +74,8 @@ impl PictureSet {
     pub(super) fn event_painters(self, options: &PaintOptions) -> Vec<Box<dyn EventPainter>> {
         match self {
             Self::Ultrasound => vec![
-                Box::new(bmode::BMode::new(options.array.clone())),
-                Box::new(mmode::MMode::new(options.array.clone())),
+                OnArray::boxed(&options.array, |array| Box::new(bmode::BMode::new(array))),
+                OnArray::boxed(&options.array, |array| Box::new(mmode::MMode::new(array))),
                 Box::new(channels::Channels::default()),
                 Box::new(rf::Traces::default()),
             ],

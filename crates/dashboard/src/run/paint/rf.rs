@@ -58,7 +58,7 @@ impl EventPainter for Traces {
         }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         ANY
     }
 

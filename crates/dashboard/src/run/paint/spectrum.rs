@@ -34,7 +34,7 @@ impl EventPainter for PowerSpectrum {
         PictureInfo { kind: KIND, label: "Spectrum".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, _events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, _events_per_s: f64) -> Request {
         ANY
     }
 

@@ -30,26 +30,38 @@ impl Tapped {
     }
 
     /// Measures the rate of events by their numbers.
-    fn measure(&mut self, events: &[Event]) {
-        let Some(event) = events.last() else { return };
+    fn measure(&mut self, newest: u64) {
         let now = Instant::now();
-        if let Some((number, then)) = self.last.replace((event.number, now)) {
+        if let Some((number, then)) = self.last.replace((newest, now)) {
             let seconds = (now - then).as_secs_f64().max(1e-3);
-            self.events_per_s = event.number.saturating_sub(number) as f64 / seconds;
+            self.events_per_s = newest.saturating_sub(number) as f64 / seconds;
         }
     }
 }
 
-/// Collects the events of a request, until all have come, the time is over or `stop` is set. Nothing is pending then.
-fn collect(tap: &Tap, stop: &AtomicBool) -> (Vec<Place>, Vec<Event>) {
+/// Events that were collected and kept. Fields are dropped in order: the events before their places.
+#[derive(Default)]
+struct Collected {
+    events: Vec<Event>,
+    places: Vec<Place>,
+    /// Number of the newest event, kept or not.
+    newest: Option<u64>,
+}
+
+/// Collects the events of a request that `take` returns, until all have come, the time is over or `stop` is set. Nothing
+/// is pending then.
+fn collect(tap: &Tap, stop: &AtomicBool, mut take: impl FnMut(Event) -> Option<Event>) -> Collected {
     let begun = Instant::now();
-    let (mut places, mut events) = (Vec::new(), Vec::new());
+    let mut collected = Collected::default();
     loop {
         // Read before the events: when the request is served, all of them are in the queue.
         let is_pending = tap.is_pending();
         for (event, place) in std::iter::from_fn(|| tap.pop()).map(Lent::split) {
-            events.push(event);
-            places.push(place);
+            collected.newest = Some(event.number);
+            if let Some(event) = take(event) {
+                collected.events.push(event);
+                collected.places.push(place);
+            }
         }
         if !is_pending || stop.load(Relaxed) || begun.elapsed() > TIMEOUT {
             break;
@@ -57,7 +69,7 @@ fn collect(tap: &Tap, stop: &AtomicBool) -> (Vec<Place>, Vec<Event>) {
         std::thread::sleep(POLL_INTERVAL);
     }
     tap.cancel();
-    (places, events)
+    collected
 }
 
 impl Painter for Tapped {
@@ -69,14 +81,13 @@ impl Painter for Tapped {
         let live = Arc::clone(&self.live);
         let about = live.about()?;
         live.tap().request(self.painter.request(about, self.events_per_s));
-        // Dropped in reverse order: the events before their places.
-        let (_places, events) = collect(live.tap(), stop);
-        if stop.load(Relaxed) {
-            return None;
-        }
-        self.measure(&events);
-        let mut picture = self.painter.paint(about, &events)?;
-        picture.header.shot = events.last()?.number;
+        let collected = collect(live.tap(), stop, |event| self.painter.take(about, event));
+        let newest = collected.newest.filter(|_| !stop.load(Relaxed));
+        // Also without an event: what was taken of a frame must not stay for the next one.
+        let picture = self.painter.paint(about, &collected.events);
+        self.measure(newest?);
+        let mut picture = picture?;
+        picture.header.shot = newest?;
         Some(picture)
     }
 }
@@ -92,6 +103,6 @@ mod tests {
         tap.observe(true);
         tap.request(Request { count: 3, stride: 1, multiple: 1 });
         assert!(tap.is_pending());
-        assert!(collect(&tap, &stop).1.is_empty() && !tap.is_pending());
+        assert!(collect(&tap, &stop, Some).newest.is_none() && !tap.is_pending());
     }
 }

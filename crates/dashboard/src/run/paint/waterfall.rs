@@ -33,7 +33,7 @@ impl EventPainter for Waterfall {
         PictureInfo { kind: KIND, label: "Waterfall".into(), about: about.into() }
     }
 
-    fn request(&self, _about: &About, events_per_s: f64) -> Request {
+    fn request(&mut self, _about: &About, events_per_s: f64) -> Request {
         let events = events_per_s * DURATION_S;
         let count = events.clamp(1.0, COLUMNS);
         Request {

@@ -18,7 +18,7 @@ const MAX_SIDE: u32 = 1 << 16;
 const MAX_POINTS: usize = 1 << 24;
 
 /// Describes a run of links with shots of this shape.
-fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate_hz: u32, trailer: Trailer) -> About {
+pub(super) fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate_hz: u32, trailer: Trailer) -> About {
     let cut = Packetization::uniform(8192);
     About {
         instrument: "test".into(),
@@ -27,6 +27,7 @@ fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate_hz: u32, t
         links,
         local: ([127, 0, 0, 1], 1).into(),
         pattern_period: 0,
+        array: None,
         capacity_rows: None,
     }
 }

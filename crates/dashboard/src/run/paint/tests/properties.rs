@@ -1,6 +1,7 @@
 //! Every painter, with shots of any shape: no panic, and a picture that the page accepts.
 
 use super::*;
+use crate::run::paint::ArrayChoice;
 use proptest::prelude::*;
 use shotline_compute::ultrasound::Array;
 
@@ -27,8 +28,9 @@ fn runs() -> impl Strategy<Value = Run> {
             // Samples of 12 bits are pairs.
             let samples = if packing == Packing::Packed12 { samples.next_multiple_of(2) } else { samples };
             let bits = bits.min(packing.bits_per_sample() as u8);
-            let angles_rad = (0..waves).map(|wave| wave as f64 * 0.01).collect();
-            let options = PaintOptions { array: Array { angles_rad, ..Array::default() }, image_size };
+            let angles_rad: Vec<_> = (0..waves).map(|wave| wave as f64 * 0.01).collect();
+            let array = ArrayChoice::new(move |array| Array { angles_rad: angles_rad.clone(), ..array });
+            let options = PaintOptions { array, image_size };
             Run { about: about(links, (channels, samples), (bits, packing), rate, trailer), options, events, seed }
         },
     )
@@ -112,7 +114,7 @@ fn large_shots_give_small_pictures() {
 
 #[test]
 fn frames_of_more_waves_than_are_collected_are_painted() {
-    let array = Array { angles_rad: vec![0.0; 70], ..Array::default() };
+    let array = ArrayChoice::new(|array| Array { angles_rad: vec![0.0; 70], ..array });
     let options = PaintOptions { array, ..PaintOptions::default() };
     let mut painter = painter(PictureSet::Ultrasound, "bmode", &options);
     let camera = Camera::new(about(1, (4, 60), (16, Packing::Int16Le), 0, Trailer::None), 70);

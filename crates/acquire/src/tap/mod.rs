@@ -4,19 +4,25 @@
 //! wait. The buffers are the pool's, so only as many are lent at a time as the run has set aside for that: an observer that
 //! keeps them gets fewer events, and the run loses nothing.
 
+mod marks;
+
 use crossbeam_queue::ArrayQueue;
-use shotline_store::shot::{Event, Shot};
-use shotline_wire::shot::Presence;
+use marks::Marks;
+pub use marks::ShotMark;
+use shotline_store::shot::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
 /// Maximum number of events of a request.
 pub const MAX_EVENTS: u16 = 64;
+/// Maximum number of events that are lent at a time. The queue is twice as long: so the receive thread never waits for an
+/// observer that was suspended while it took an event.
+const MAX_LENT: usize = 32;
+/// Word that withdraws a request, whether it has begun or not.
+const WITHDRAWN: u64 = u64::MAX;
 /// Maximum stride of a request.
 pub const MAX_STRIDE: u32 = 1 << 24;
-/// Number of newest shots whose presence is kept.
-const MARKS: usize = 512;
 
 /// Events that an observer wants: `count` events whose numbers are `stride` apart, the first with a number that is a
 /// multiple of `multiple`.
@@ -31,48 +37,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// Packs the request into a word that is not 0.
-    fn pack(self) -> u64 {
+    /// Packs the request and its generation into a word that is neither 0 nor [`WITHDRAWN`].
+    fn pack(self, generation: u8) -> u64 {
         let part = |value: u32| u64::from(value.clamp(1, MAX_STRIDE - 1));
-        u64::from(self.count.clamp(1, MAX_EVENTS)) << 48 | part(self.stride) << 24 | part(self.multiple)
+        let count = u64::from(self.count.clamp(1, MAX_EVENTS)) << 48;
+        u64::from(generation) << 56 | count | part(self.stride) << 24 | part(self.multiple)
     }
 
-    fn unpack(word: u64) -> Self {
+    /// Returns the request and its generation.
+    fn unpack(word: u64) -> (Self, u8) {
         let part = |shift: u32| (word >> shift) as u32 & (MAX_STRIDE - 1);
-        Self { count: (word >> 48) as u16, stride: part(24), multiple: part(0) }
+        (Self { count: (word >> 48) as u16 & 0xFF, stride: part(24), multiple: part(0) }, (word >> 56) as u8)
     }
-}
-
-/// Presence of a shot's packets, as coarse as a picture needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShotMark {
-    /// Index of the link.
-    pub link: u8,
-    /// Number of the shot.
-    pub number: u64,
-    /// Every byte arrived and the trailer is valid.
-    pub complete: bool,
-    /// Bit `i` is set if all packets of the i-th of 64 equal parts of the shot have arrived.
-    pub parts: u64,
-}
-
-impl ShotMark {
-    fn of(link: u8, shot: &Shot) -> Self {
-        let presence = &shot.meta.presence;
-        let parts = if presence.is_complete() { u64::MAX } else { parts(presence) };
-        Self { link, number: shot.meta.number, complete: shot.meta.is_complete(), parts }
-    }
-}
-
-/// Returns a bit for each of 64 parts of a shot. Shots of fewer packets have parts without a packet, which share the bit
-/// of the packet they lie in.
-fn parts(presence: &Presence) -> u64 {
-    let packets = presence.packets().max(1);
-    (0..64).fold(0, |bits, part| {
-        let first = part * packets / 64;
-        let end = ((part + 1) * packets / 64).max(first + 1);
-        bits | u64::from((first..end).all(|index| presence.contains(index))) << part
-    })
 }
 
 /// An event whose buffers are lent.
@@ -81,6 +57,8 @@ pub struct Lent {
     // Dropped before the place, which is free only when the buffers are back.
     event: Event,
     place: Place,
+    /// Generation of the request.
+    generation: u8,
 }
 
 /// A place among the events that are lent. It is free when this value is dropped.
@@ -107,12 +85,14 @@ pub struct Tap {
     observed: AtomicBool,
     /// The request that the receive thread has not taken yet, packed; 0: none.
     request: AtomicU64,
+    /// Counts requests, so that events of an earlier one are recognised.
+    generation: AtomicU8,
     /// Set while the receive thread works on a request.
     serving: AtomicBool,
     events: ArrayQueue<Lent>,
     /// Number of events that are lent.
     lent: Arc<AtomicUsize>,
-    marks: ArrayQueue<ShotMark>,
+    marks: Marks,
 }
 
 impl Default for Tap {
@@ -120,10 +100,11 @@ impl Default for Tap {
         Self {
             observed: AtomicBool::new(false),
             request: AtomicU64::new(0),
+            generation: AtomicU8::new(0),
             serving: AtomicBool::new(false),
-            events: ArrayQueue::new(MAX_EVENTS.into()),
+            events: ArrayQueue::new(2 * MAX_LENT),
             lent: Arc::default(),
-            marks: ArrayQueue::new(MARKS),
+            marks: Marks::default(),
         }
     }
 }
@@ -141,23 +122,28 @@ impl Tap {
         self.observed.load(Relaxed)
     }
 
-    /// Requests events, in place of an earlier request that was not begun. Events that are there already are dropped.
+    /// Requests events, in place of an earlier request. Called by one thread at a time.
     pub fn request(&self, request: Request) {
-        while self.events.pop().is_some() {}
-        self.request.store(request.pack(), Relaxed);
+        let generation = self.generation.load(Relaxed).wrapping_add(1);
+        self.generation.store(generation, Relaxed);
+        self.request.store(request.pack(generation), Release);
     }
     /// Withdraws the request, and returns the buffers of events that were not taken.
     pub fn cancel(&self) {
-        self.request.store(0, Relaxed);
+        self.request.store(WITHDRAWN, Release);
         while self.events.pop().is_some() {}
     }
     /// Returns `true` while events of a request are still to come.
     pub fn is_pending(&self) -> bool {
-        self.request.load(Acquire) != 0 || self.serving.load(Acquire)
+        match self.request.load(Acquire) {
+            0 => self.serving.load(Acquire),
+            request => request != WITHDRAWN,
+        }
     }
     /// Returns the next event of the request. Its buffers are the pool's: drop it soon.
     pub fn pop(&self) -> Option<Lent> {
-        self.events.pop()
+        let generation = self.generation.load(Relaxed);
+        std::iter::from_fn(|| self.events.pop()).find(|lent| lent.generation == generation)
     }
     /// Returns the presence of the next shot. Only the newest ones are kept.
     pub fn pop_mark(&self) -> Option<ShotMark> {
@@ -168,7 +154,7 @@ impl Tap {
 /// The receive thread's side of a [`Tap`].
 #[derive(Debug)]
 pub(crate) struct TapServer {
-    current: Option<Request>,
+    current: Option<(Request, u8)>,
     /// Number of the next event; none: the first of the request is still to come.
     next: Option<u64>,
     /// Maximum number of events that are lent at a time.
@@ -178,7 +164,7 @@ pub(crate) struct TapServer {
 impl TapServer {
     /// Creates the side of a run that has set the buffers of this many events aside.
     pub(crate) fn new(max_lent: usize) -> Self {
-        Self { current: None, next: None, max_lent }
+        Self { current: None, next: None, max_lent: max_lent.min(MAX_LENT) }
     }
 
     /// Shows an event to the observer, if there is one.
@@ -188,20 +174,17 @@ impl TapServer {
         }
         for (link, shot) in event.shots.iter().enumerate() {
             if let Some(shot) = shot {
-                tap.marks.force_push(ShotMark::of(link as u8, shot));
+                tap.marks.push(ShotMark::of(link as u8, shot));
             }
         }
         if tap.request.load(Relaxed) != 0 {
-            // Set first, so that a request is pending without a gap.
-            tap.serving.store(true, Release);
-            let request = tap.request.swap(0, AcqRel);
-            (self.current, self.next) = ((request != 0).then(|| Request::unpack(request)), None);
-            tap.serving.store(self.current.is_some(), Release);
+            self.take_request(tap);
         }
-        let Some(request) = &mut self.current else { return };
+        let Some((request, generation)) = &mut self.current else { return };
         let wanted = match self.next {
             None => event.number.is_multiple_of(request.multiple.into()),
-            Some(next) => event.number >= next,
+            // Where the wanted event is missing, the next one in whole strides follows.
+            Some(next) => event.number >= next && (event.number - next).is_multiple_of(request.stride.into()),
         };
         if !wanted {
             return;
@@ -209,8 +192,9 @@ impl TapServer {
         // Only this thread adds to the number. It is read after the buffers of dropped events are back.
         if tap.lent.load(Acquire) < self.max_lent {
             tap.lent.fetch_add(1, Relaxed);
-            // The queue has space for every event of a request; what does not fit is dropped here, with its place.
-            let _ = tap.events.push(Lent { event: event.clone(), place: Place(Arc::clone(&tap.lent)) });
+            let place = Place(Arc::clone(&tap.lent));
+            // The queue has space for all that are lent.
+            let _ = tap.events.push(Lent { event: event.clone(), place, generation: *generation });
         }
         self.next = Some(event.number + u64::from(request.stride));
         request.count -= 1;
@@ -219,14 +203,23 @@ impl TapServer {
             tap.serving.store(false, Release);
         }
     }
+
+    fn take_request(&mut self, tap: &Tap) {
+        // Set first, so that a request is pending without a gap.
+        tap.serving.store(true, Release);
+        let word = tap.request.swap(0, AcqRel);
+        self.current = (word != 0 && word != WITHDRAWN).then(|| Request::unpack(word));
+        self.next = None;
+        tap.serving.store(self.current.is_some(), Release);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use shotline_memory::{Pool, Registrar};
-    use shotline_store::shot::ShotMeta;
-    use shotline_wire::shot::DropCounters;
+    use shotline_store::shot::{Shot, ShotMeta};
+    use shotline_wire::shot::{DropCounters, Presence};
     use std::sync::Arc;
 
     fn event(pool: &Arc<Pool>, number: u64) -> Event {
@@ -296,6 +289,36 @@ mod tests {
     }
 
     #[test]
+    fn a_withdrawn_request_gets_nothing_more() {
+        let (tap, pool) = (Tap::default(), Pool::new(&mut Registrar::new(), 32, 8).unwrap());
+        tap.observe(true);
+        let mut server = TapServer::new(32);
+        tap.request(Request { count: 20, stride: 1, multiple: 1 });
+        (0..3).for_each(|number| server.show(&tap, &event(&pool, number)));
+        tap.cancel();
+        assert!(!tap.is_pending());
+        (3..6).for_each(|number| server.show(&tap, &event(&pool, number)));
+        assert!(tap.pop().is_none());
+        assert_eq!(pool.available(), 32);
+        // What was in the queue when the next request came is not of this one.
+        tap.request(Request { count: 20, stride: 1, multiple: 1 });
+        (6..9).for_each(|number| server.show(&tap, &event(&pool, number)));
+        tap.request(Request { count: 2, stride: 1, multiple: 10 });
+        (9..12).for_each(|number| server.show(&tap, &event(&pool, number)));
+        assert_eq!(std::iter::from_fn(|| tap.pop()).map(|lent| lent.event.number).collect::<Vec<_>>(), [10, 11]);
+    }
+
+    #[test]
+    fn strides_continue_over_missing_events() {
+        let (tap, pool) = (Tap::default(), Pool::new(&mut Registrar::new(), 32, 8).unwrap());
+        tap.observe(true);
+        let mut server = TapServer::new(32);
+        tap.request(Request { count: 3, stride: 5, multiple: 5 });
+        (3..40).filter(|number| *number != 10).for_each(|number| server.show(&tap, &event(&pool, number)));
+        assert_eq!(std::iter::from_fn(|| tap.pop()).map(|lent| lent.event.number).collect::<Vec<_>>(), [5, 15, 20]);
+    }
+
+    #[test]
     fn without_an_observer_nothing_is_handed_out() {
         let tap = Tap::default();
         tap.request(Request { count: 3, stride: 1, multiple: 1 });
@@ -324,9 +347,9 @@ mod tests {
             Request { count: 1, stride: 1, multiple: 1 },
             Request { count: MAX_EVENTS, stride: MAX_STRIDE - 1, multiple: 12345 },
         ] {
-            assert_eq!(Request::unpack(request.pack()), request);
+            assert_eq!(Request::unpack(request.pack(200)), (request, 200));
         }
-        let clamped = Request::unpack(Request { count: 0, stride: 0, multiple: u32::MAX }.pack());
+        let (clamped, _) = Request::unpack(Request { count: 0, stride: 0, multiple: u32::MAX }.pack(0));
         assert_eq!(clamped, Request { count: 1, stride: 1, multiple: MAX_STRIDE - 1 });
     }
 }
