@@ -13,6 +13,7 @@ pub mod control;
 pub mod counters;
 pub mod cpu;
 pub mod event;
+pub mod journal;
 pub mod latency;
 pub mod learn;
 pub mod live;

@@ -4,9 +4,11 @@ use crate::align::{Aligner, ClockState, EventCounters, SourceCounters};
 use crate::clock::Health;
 use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
+use crate::run::{Cause, End};
 use crate::stages::{self, Stage};
 use crate::tap::Tap;
 use arrayvec::ArrayVec;
+use serde::Serialize;
 use shotline_store::shot::{MAX_LINKS, RunCounters};
 use shotline_wire::setup::ArrayDescription;
 use shotline_wire::shot::Geometry;
@@ -36,10 +38,19 @@ pub struct Live {
     /// Events for an observer.
     tap: Tap,
     details: Mutex<Option<Arc<Details>>>,
+    /// Set if all counters are wanted, also without an observer of the tap.
+    wants_details: AtomicBool,
     about: OnceLock<About>,
-    listening: OnceLock<()>,
+    listening: OnceLock<SocketAddr>,
     on_notice: OnNotice,
+    refused: [OnceLock<Refused>; MAX_REFUSED],
+    triggers: AtomicU64,
+    probe_lost: OnceLock<Cause>,
+    end: OnceLock<Result<End, String>>,
 }
+
+/// Number of refused senders that are kept; a network scanner must not fill the memory.
+const MAX_REFUSED: usize = 16;
 
 /// A message of a run before its first shot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,14 +58,18 @@ pub enum Notice {
     /// Packets to this address are received from now on.
     Listening(SocketAddr),
     /// A sender that cannot be received; learning continues with others.
-    Refused {
-        /// Address of the sender.
-        from: SocketAddr,
-        /// Expected framing.
-        framing: String,
-        /// Reason.
-        reason: String,
-    },
+    Refused(Refused),
+}
+
+/// A sender that cannot be received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Address of the sender.
+    pub from: SocketAddr,
+    /// Expected framing.
+    pub framing: String,
+    /// Reason.
+    pub reason: String,
 }
 
 /// What a run receives: known before its first shot.
@@ -78,7 +93,7 @@ pub struct About {
     pub capacity_rows: Option<u64>,
 }
 
-/// All counters of a run at one time. They are read only while there is an observer ([`Live::tap`]).
+/// All counters of a run at one time. They are read only if they are requested ([`Live::want_details`]).
 #[derive(Clone, Debug)]
 pub struct Details {
     /// Counters of each stream, as a recording stores them at its end.
@@ -186,7 +201,15 @@ impl Live {
     pub fn tap(&self) -> &Tap {
         &self.tap
     }
-    /// Returns all counters, some times a second; none without an observer.
+    /// Requests all counters ([`Self::details`]) until the end of the run.
+    pub fn want_details(&self) {
+        self.wants_details.store(true, Relaxed);
+    }
+    /// Returns `true` if all counters were requested, or there is an observer.
+    pub(crate) fn wants_details(&self) -> bool {
+        self.wants_details.load(Relaxed) || self.tap.is_observed()
+    }
+    /// Returns all counters, some times a second; none unless they were requested.
     pub fn details(&self) -> Option<Arc<Details>> {
         self.details.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -203,6 +226,10 @@ impl Live {
             *shown = Some(Arc::new(details));
         }
     }
+    /// Publishes the final counters, which must not be skipped: nothing is received any more.
+    pub(crate) fn set_last_details(&self, details: Details) {
+        *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(details));
+    }
 
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
     pub fn trigger(&self) -> Arc<AtomicBool> {
@@ -212,12 +239,26 @@ impl Live {
     pub(crate) fn take_trigger(&self) -> bool {
         self.trigger.swap(false, Relaxed)
     }
+    pub(crate) fn set_triggers(&self, triggers: u64) {
+        self.triggers.store(triggers, Relaxed);
+    }
+    /// Returns the number of triggers so far.
+    pub fn triggers(&self) -> u64 {
+        self.triggers.load(Relaxed)
+    }
 
     /// Sets the callback for notices. The receive thread calls it, so it must not block.
     pub fn on_notice(&self, callback: impl Fn(Notice) + Send + Sync + 'static) {
         let _ = self.on_notice.0.set(Box::new(callback));
     }
     pub(crate) fn notice(&self, notice: Notice) {
+        if let Notice::Refused(refused) = &notice {
+            // Beyond the limit they are in no journal.
+            let _ = self.refused.iter().try_for_each(|place| match place.set(refused.clone()) {
+                Ok(()) => Err(()),
+                Err(_) => Ok(()),
+            });
+        }
         if let Some(callback) = self.on_notice.0.get() {
             callback(notice);
         }
@@ -226,9 +267,33 @@ impl Live {
     pub fn is_listening(&self) -> bool {
         self.listening.get().is_some()
     }
+    /// Returns the address whose packets are received, once they are.
+    pub fn listening(&self) -> Option<SocketAddr> {
+        self.listening.get().copied()
+    }
+    /// Returns the first senders that were refused.
+    pub fn refused(&self) -> impl Iterator<Item = &Refused> {
+        self.refused.iter().map_while(OnceLock::get)
+    }
+    /// Notes that the probe no longer serves this run.
+    pub(crate) fn set_probe_lost(&self, cause: Cause) {
+        let _ = self.probe_lost.set(cause);
+    }
+    /// Returns the cause if the probe no longer serves this run, which ends soon.
+    pub fn probe_lost(&self) -> Option<Cause> {
+        self.probe_lost.get().copied()
+    }
+    /// Notes the end of the run, or its error.
+    pub(crate) fn set_end(&self, end: Result<End, String>) {
+        let _ = self.end.set(end);
+    }
+    /// Returns the end of the run, or its error; none before it is over.
+    pub fn end(&self) -> Option<&Result<End, String>> {
+        self.end.get()
+    }
     /// Notes that packets to this address are received from now on; reports it at the first call.
     pub(crate) fn set_listening(&self, local: SocketAddr) {
-        if self.listening.set(()).is_ok() {
+        if self.listening.set(local).is_ok() {
             self.notice(Notice::Listening(local));
         }
     }
@@ -269,7 +334,8 @@ impl Live {
     pub(crate) fn set_full(&self) {
         self.full.store(true, Relaxed);
     }
-    pub(crate) fn is_full(&self) -> bool {
+    /// Returns `true` if the file has no space for more rows.
+    pub fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 }

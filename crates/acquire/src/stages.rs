@@ -63,6 +63,7 @@ impl Stage {
             starved: starved as f64 / all,
             stalled: stalled as f64 / all,
             occupancy: load(&self.filled_ns) as f64 / all,
+            seconds: (busy + starved + stalled) as f64 / 1e9,
         }
     }
 }
@@ -84,6 +85,9 @@ pub struct Reading {
     pub stalled: f64,
     /// Mean fill level of its input queue, 0 to 1.
     pub occupancy: f64,
+    /// Time that the fractions refer to.
+    #[serde(skip)]
+    pub seconds: f64,
 }
 
 /// Limit of a pipeline.

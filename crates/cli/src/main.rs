@@ -29,6 +29,7 @@ mod inspect;
 mod interop;
 mod link;
 mod list;
+mod log;
 mod man;
 mod overview;
 mod perf;

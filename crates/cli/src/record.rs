@@ -1,12 +1,13 @@
 //! `shotline record`: records a probe, or another sender, into a file.
 
+use crate::log::{LogFormat, with_log};
 use crate::output::{self, Summary, print_report};
-use crate::serve::ServeArgs;
+use crate::serve::{Page, ServeArgs};
 use crate::transport;
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::{File, Settings};
-use shotline_acquire::live::{Live, Notice};
+use shotline_acquire::live::{Live, Notice, Refused};
 use shotline_acquire::run::{Outcome, RunError, run as acquire};
 use shotline_backends::{Io, OpenedReceiver, Options, ReceiverParameters, Transport};
 use shotline_memory::Regions;
@@ -31,6 +32,7 @@ Examples:
   shotline record --probe [::1]:47910 --out nvme:/dev/ng0n1 --shots 1000              a raw drive, by NVMe commands
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
   shotline record --probe [::1]:47910 --out run.h5 --serve 127.0.0.1:8080            a page to watch the run, metrics
+  shotline record --probe [::1]:47910 --out run.h5 --log json 2>>run.log             losses and other events, for programs
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
 pub struct Args {
@@ -49,6 +51,11 @@ pub struct Args {
     /// the number of rows visible to readers; with --durable they survive a power failure
     #[arg(long, conflicts_with = "quiet")]
     progress: bool,
+    /// Print what happens in the run on standard error, a line per event: start, first packet, losses by cause, silent
+    /// links, clocks, triggers, the end. Losses of one cause are summed over a second. Replaces the live view. Together
+    /// with --progress its lines of JSON are those with the key `event`
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log: Option<LogFormat>,
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -63,25 +70,29 @@ pub fn run(args: Args) -> Result {
         }
     };
     let listens = settings.listen;
-    let shows_notices = listens.is_some() && !args.json && !args.quiet && !args.progress;
+    let shows_notices = listens.is_some() && !args.json && !args.quiet && !args.progress && args.log.is_none();
     let stop = signals::stop_flag()?;
     let show = if args.progress {
         Show::Lines
-    } else if !args.quiet && !args.json && std::io::stderr().is_terminal() {
+    } else if !args.quiet && !args.json && args.log.is_none() && std::io::stderr().is_terminal() {
         Show::Screen
     } else {
         Show::Nothing
     };
-    let outcome = with_view(show, Target::of(&settings), |live| -> Result<Outcome> {
+    let (outcome, page) = with_view(show, Target::of(&settings), |live| -> Result<(Outcome, Option<Page>)> {
         // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
         signals::on_trigger(live.trigger())
             .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
         live.on_notice(move |notice| announce(&notice, shows_notices));
-        let _page = args.serve.run("record", &settings, live, &stop)?;
-        Ok(run_on_transport(&settings, &stop, live)?)
+        let page = args.serve.run("record", &settings, live, &stop, args.log)?;
+        let outcome = with_log(args.log, live, || run_on_transport(&settings, &stop, live))?;
+        Ok((outcome, page))
     })?;
     let summary = Summary::of(&outcome);
     print_report(args.json, &summary)?;
+    if let Some(page) = page {
+        page.linger(&stop);
+    }
     // A probe reports what it sent.
     if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && outcome.total().placed == 0) {
         let (packets, local) = (summary.packets, outcome.local);
@@ -114,7 +125,7 @@ fn announce(notice: &Notice, shows: bool) {
             signals::notify_ready();
             format!("listening on {at}\n")
         }
-        Notice::Refused { from, framing, reason: why } => {
+        Notice::Refused(Refused { from, framing, reason: why }) => {
             format!("{from}: cannot receive its {framing} packets: {why}; waiting for other senders\n")
         }
     };

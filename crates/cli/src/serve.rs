@@ -2,8 +2,10 @@
 
 use crate::Result;
 use crate::array::{ArrayArgs, CentreArgs};
+use crate::log::LogFormat;
 use crate::view::Target;
 use shotline_acquire::config::Settings;
+use shotline_acquire::journal::Event;
 use shotline_acquire::live::Live;
 use shotline_dashboard::guard::Guard;
 use shotline_dashboard::pictures::Studio;
@@ -16,6 +18,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// Arguments of the page.
 #[derive(clap::Args)]
@@ -32,6 +36,10 @@ pub struct ServeArgs {
     /// File with the token of the controls, readable only by its owner [default: a random one, which is printed]
     #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
     serve_token_file: Option<PathBuf>,
+    /// Time after the run for which the final state is still served, so that it is scraped; Ctrl-C ends it. A run that
+    /// was stopped by Ctrl-C or by the page is not served any more
+    #[arg(long, value_name = "SECONDS", requires = "serve", default_value_t = 0, help_heading = "Page")]
+    serve_linger_s: u64,
     /// Pictures on the page: ultrasound, digitizer, frames or none [default: by the framing and the sample format]
     #[arg(long, value_name = "NAME", requires = "serve", help_heading = "Page")]
     pictures: Option<PictureSet>,
@@ -47,8 +55,20 @@ pub struct ServeArgs {
 /// A page of a run.
 pub struct Page {
     subject: Arc<RunSubject>,
+    linger: Duration,
     /// Its clients get the last state when it is dropped.
     _server: Server,
+}
+
+impl Page {
+    /// Serves the final state for the requested time, or until `stop` is set.
+    pub fn linger(self, stop: &AtomicBool) {
+        self.subject.end();
+        let end = Instant::now() + self.linger;
+        while Instant::now() < end && !stop.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Drop for Page {
@@ -65,6 +85,7 @@ impl ServeArgs {
         settings: &Settings,
         live: &Arc<Live>,
         stop: &Arc<AtomicBool>,
+        log: Option<LogFormat>,
     ) -> Result<Option<Page>> {
         let Some(address) = self.serve else { return Ok(None) };
         let token = match &self.serve_token_file {
@@ -79,8 +100,13 @@ impl ServeArgs {
         let server = Server::start(Options { address, guard }, Arc::clone(&subject) as _)?;
         // The file's owner knows a token from a file.
         let fragment = if self.serve_token_file.is_some() { String::new() } else { format!("#token={token}") };
-        errln!("page: http://{}/{fragment}", server.address());
-        Ok(Some(Page { subject, _server: server }))
+        let url = format!("http://{}/{fragment}", server.address());
+        match log {
+            Some(log) => log.print(&Event::Serving { url }),
+            None => errln!("page: {url}"),
+        }
+        let linger = Duration::from_secs(self.serve_linger_s);
+        Ok(Some(Page { subject, linger, _server: server }))
     }
 
     /// Returns the pictures that are requested, or else those of the sender in the settings.
@@ -122,8 +148,11 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
         None => source,
     };
     let Target { shots, seconds } = Target::of(settings);
-    let parent = first.and_then(|out| out.parent());
-    let folder = parent.map(|parent| if parent.as_os_str().is_empty() { ".".into() } else { parent.to_owned() });
+    let parents = settings.out.iter().flatten().filter_map(|out| out.parent());
+    let mut folders: Vec<PathBuf> =
+        parents.map(|parent| if parent.as_os_str().is_empty() { ".".into() } else { parent.to_owned() }).collect();
+    folders.sort();
+    folders.dedup();
     RunInfo {
         program: concat!("shotline ", env!("CARGO_PKG_VERSION")).into(),
         command: command.into(),
@@ -131,7 +160,7 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
         settings: listed.into_iter().map(|(key, value)| (key.into(), words(value))).collect(),
         shots,
         seconds,
-        folder,
+        folders,
         takes_triggers: settings.pre_trigger.is_some(),
     }
 }

@@ -12,6 +12,7 @@ mod assets;
 pub mod guard;
 pub mod metrics;
 pub mod pictures;
+mod process;
 pub mod run;
 pub mod server;
 mod socket;

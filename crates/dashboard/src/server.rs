@@ -7,7 +7,7 @@ use crate::{Action, Subject, metrics};
 use axum::body::{Body, Bytes};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{DefaultBodyLimit, Extension, Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -243,10 +243,11 @@ async fn add_headers(request: Request, next: Next) -> Response {
     response
 }
 
-async fn metrics_text(State(shared): State<Shared>) -> Response {
-    let about = shared.subject.about();
-    match metrics::text(shared.subject.status(), &about.program) {
-        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let (about, format) = (shared.subject.about(), metrics::Format::accepted(text(&headers, ACCEPT)));
+    match metrics::text(shared.subject.status(), &about.program, format) {
+        // Programs between the server and its clients must not mix up the formats.
+        Ok(text) => ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -198,7 +198,9 @@ fn a_control_needs_the_token_and_reports_what_was_done() {
 fn metrics_are_escaped_and_end_as_the_format_requires() {
     let (server, _) = started();
     let to = server.address();
-    let reply = get(to, "/metrics", &host(to));
+    let plain = get(to, "/metrics", &host(to));
+    assert!(plain.contains("content-type: text/plain; version=0.0.4") && !plain.contains("# EOF"), "{plain}");
+    let reply = get(to, "/metrics", &format!("{}Accept: application/openmetrics-text\r\n", host(to)));
     assert!(reply.contains("openmetrics-text; version=1.0.0"), "{reply}");
     assert!(reply.contains(r#"shotline_states_total{cause="a\"b\\c\nd"} "#), "{reply}");
     assert!(reply.contains("# TYPE shotline_states counter\n") && reply.contains("shotline_running 1"), "{reply}");

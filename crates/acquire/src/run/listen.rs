@@ -6,7 +6,7 @@ use super::phases::receive;
 use super::prepare::{Instrument, Origin, PreparedRun, check_shape, receive_buffer};
 use crate::config::{ResolvedSettings, Settings};
 use crate::learn::{self, BufferedIo, Hints, LearnCallbacks, LearnedStream};
-use crate::live::{Live, Notice};
+use crate::live::{Live, Notice, Refused};
 use crate::memory::Memory;
 use crate::receiver;
 use shotline_backends::{OpenedReceiver, ReceiverParameters};
@@ -190,7 +190,7 @@ fn learn_sender<P: PacketIo>(
         ready
     };
     let refused =
-        |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), reason: why.into() });
+        |from, why: &str| live.notice(Notice::Refused(Refused { from, framing: kind.to_string(), reason: why.into() }));
     let (callbacks, pool) = (LearnCallbacks { ready, ended, refused }, (&memory.regions, memory.scratch));
     learn::learn(kind, hints, io, pool, callbacks).map_err(|error| error.with_local(listen).into())
 }

@@ -37,6 +37,7 @@ pub use end::{End, RequestedEnd};
 pub use error::RunError;
 pub use listen::SenderDescription;
 pub use outcome::Outcome;
+pub use stored::stored_counter_names;
 
 use crate::config::{ResolvedSettings, Sender, Settings, Sink};
 use crate::live::Live;
@@ -88,12 +89,14 @@ pub fn run<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let (resolved, kind) = (settings.check()?, settings.framing());
-    let memory = begin(&resolved)?;
-    match resolved.sender {
-        Sender::Probe(_) => probe::run(resolved, memory, kind, stop, live, open),
-        Sender::Listen(_) => listen::run(resolved, memory, kind, stop, live, open),
-    }
+    noting_failure(live, || {
+        let (resolved, kind) = (settings.check()?, settings.framing());
+        let memory = begin(&resolved)?;
+        match resolved.sender {
+            Sender::Probe(_) => probe::run(resolved, memory, kind, stop, live, open),
+            Sender::Listen(_) => listen::run(resolved, memory, kind, stop, live, open),
+        }
+    })
 }
 
 /// Runs with a sender of the caller's own framing, which sends to the address of [`Settings::listen`]. For shots above
@@ -108,8 +111,15 @@ pub fn run_with_description<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&ReceiverParameters, &Regions) -> Result<OpenedReceiver<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let resolved = settings.check_described(prepare::is_large(&sender.geometry))?;
-    listen::described(resolved, begin(&resolved)?, sender, stop, live, open)
+    noting_failure(live, || {
+        let resolved = settings.check_described(prepare::is_large(&sender.geometry))?;
+        listen::described(resolved, begin(&resolved)?, sender, stop, live, open)
+    })
+}
+
+/// Runs, and notes an error as the end of the run.
+fn noting_failure(live: &Live, run: impl FnOnce() -> Result<Outcome, RunError>) -> Result<Outcome, RunError> {
+    run().inspect_err(|error| live.set_end(Err(error.to_string())))
 }
 
 /// Refuses files that cannot be created, before memory is allocated.

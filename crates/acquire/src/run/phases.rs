@@ -21,5 +21,8 @@ pub(super) fn receive<P: PacketIo>(
     prepared.lend_to(live.tap());
     let started = StartedRun::start(prepared, origin, io)?;
     let results = threads::run(started, Watch::follow, stop, live);
-    Outcome::of(results, live)
+    let outcome = Outcome::of(results, live)?;
+    live.set_written(outcome.rows);
+    live.set_end(Ok(outcome.end.clone()));
+    Ok(outcome)
 }

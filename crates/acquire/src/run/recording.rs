@@ -72,6 +72,7 @@ impl Recording<'_> {
             let visible = self.set.visible();
             unwritten.set_visible(visible);
             self.shared.live.set_written(visible);
+            self.show_triggers();
             polled?;
             buffered = buffered.and_then(|event| self.offer(event));
             if clocks_noted.elapsed() >= CLOCK_ROW_INTERVAL {
@@ -92,6 +93,7 @@ impl Recording<'_> {
             last_iteration = now;
         }
         self.note_clocks();
+        self.show_triggers();
         self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
         let mut warnings = Vec::new();
         let triggers = self.triggers.as_ref().map(|triggers| record_triggers(triggers, &mut self.set, &mut warnings));
@@ -114,6 +116,12 @@ impl Recording<'_> {
             let stopped = link.stopped;
             let sample = ClockSample { at_tai_ns: at_ns, offset_ns, drift_ppb, residual_ns, jumps, locked, stopped };
             self.set.clock(index, &sample);
+        }
+    }
+
+    fn show_triggers(&self) {
+        if let Some(triggers) = &self.triggers {
+            self.shared.live.set_triggers(triggers.count());
         }
     }
 

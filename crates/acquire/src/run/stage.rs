@@ -250,6 +250,9 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         if state.end.is_some() {
             watch.stop();
         }
+        if let Some(cause) = watch.lost() {
+            self.output.live.set_probe_lost(cause);
+        }
         let over = if watch.has_probe() {
             // An unreachable probe does not report where it stopped.
             self.probe_end(watch, silence).or(state.end.filter(|_| watch.lost().is_some()))
@@ -268,13 +271,17 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     /// Publishes all counters, if there is an observer.
     fn show_details(&mut self) {
         let live = self.output.live;
-        if live.tap().is_observed() {
-            live.set_details(Details {
-                counters: stored_counters(self.receiver, self.configs, &self.joiner.status()),
-                latencies: (0..self.configs.len()).map(|link| self.receiver.latencies(link).clone()).collect(),
-                pool: (self.pool.available(), self.pool.slots() as usize),
-                clock: self.health,
-            });
+        if live.wants_details() {
+            live.set_details(self.details());
+        }
+    }
+
+    fn details(&mut self) -> Details {
+        Details {
+            counters: stored_counters(self.receiver, self.configs, &self.joiner.status()),
+            latencies: (0..self.configs.len()).map(|link| self.receiver.latencies(link).clone()).collect(),
+            pool: (self.pool.available(), self.pool.slots() as usize),
+            clock: self.health,
         }
     }
 
@@ -340,7 +347,11 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
             std::thread::sleep(Duration::from_millis(1));
             self.hand_on(true);
         }
-        self.output.live.set_alignment(self.joiner.status());
+        let (live, total) = (self.output.live, self.receiver.total());
+        self.show(&total);
+        if live.wants_details() {
+            live.set_last_details(self.details());
+        }
     }
 
     /// Returns the number of events received.

@@ -1,7 +1,10 @@
-//! The metrics of a run: the counters that its recording stores, under the same names.
+//! The metrics of a run.
 
-use crate::status::{Family, FamilyKind, Rate, Sample, Text};
-use shotline_acquire::live::{Details, LiveCounters};
+use super::catalogue::{self, Metric};
+use crate::status::{Family, FamilyKind, Level, Phase, Rate, Sample, Text};
+use shotline_acquire::live::{Details, LinkStatus, Live, LiveCounters};
+use shotline_acquire::run::Cause;
+use shotline_acquire::stages::Reading;
 use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::shot::StreamRunCounters;
 use shotline_wire::shot::{DropCause, DropCounters};
@@ -72,23 +75,139 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
     families
 }
 
-/// Adds the further counters, which are named in the recording only. Percentiles of latencies are no counters: the
-/// histograms have them.
+/// Adds the further counters, which are named in the recording only.
 fn add_more(families: &mut Vec<Family>, streams: &[StreamRunCounters]) {
     for stream in streams {
-        for (name, value) in stream.more.iter().filter(|(name, _)| !name.starts_with("latency_")) {
-            let sample = sample(stream_labels(stream), *value);
-            match families.iter_mut().find(|family| family.name == *name) {
+        for (stored, value) in &stream.more {
+            let Some((metric, label)) = catalogue::metric(stored) else { continue };
+            let Metric { name, help, kind, unit, scale, is_loss } = metric;
+            let labels = label.map(|(label, value)| (label, value.to_owned()));
+            let labels = stream_labels(stream).into_iter().chain(labels).collect();
+            let sample = Sample { labels, value: *value as f64 * scale };
+            match families.iter_mut().find(|family| family.name == name) {
                 Some(family) => family.samples.push(sample),
-                None => {
-                    let help = format!("Counter {name} of the recording");
-                    let kind = if name.ends_with("_ns") { FamilyKind::Gauge } else { FamilyKind::Counter };
-                    let is_loss = name.starts_with("device_");
-                    families.push(Family { samples: vec![sample], is_loss, ..family(name.clone(), help, kind) });
-                }
+                None => families.push(Family { samples: vec![sample], unit, is_loss, ..family(name, help, kind) }),
             }
         }
     }
+}
+
+/// Returns the metrics of a run's progress and end. The end has a value for each cause, so that an alert finds it at 0
+/// before.
+pub(super) fn of_progress(live: &Live, phase: Phase, progress: Option<f64>, seconds: f64) -> Vec<Family> {
+    let phases = [(Phase::Starting, "starting"), (Phase::Waiting, "waiting"), (Phase::Running, "running")];
+    let phases = phases.into_iter().chain([(Phase::Ended, "ended")]);
+    let end = live.end().and_then(|end| end.as_ref().ok());
+    let cause = |name: &'static str, is_it: bool| sample(vec![("cause", name.to_owned())], is_it.into());
+    let failed = live.end().is_some_and(Result::is_err);
+    let causes = Cause::ALL.into_iter().map(|each| cause(each.name(), end.is_some_and(|end| end.cause == each)));
+    let duration = end.map_or(seconds, |end| end.after_s);
+    let mut families = vec![
+        Family {
+            samples: phases
+                .map(|(each, name)| sample(vec![("phase", name.to_owned())], (each == phase).into()))
+                .collect(),
+            ..family("run_phase", "1 for the phase in which the run is, 0 for the others", FamilyKind::Gauge)
+        },
+        Family {
+            unit: Some("seconds"),
+            ..gauge("run_duration", "Time since the start of the run, until its end", duration)
+        },
+        Family {
+            samples: causes.collect(),
+            ..family("run_end", "1 for the cause for which the run has ended, 0 for the others", FamilyKind::Gauge)
+        },
+        gauge(
+            "run_ended_early",
+            "1 if the run was cut off before its requested end",
+            u8::from(failed || end.is_some_and(|end| end.early)).into(),
+        ),
+        counter("triggers", "Triggers of a pre-trigger capture", live.triggers()),
+    ];
+    if let Some(progress) = progress {
+        let help = "Part of the requested shots, or of the requested time, that is over";
+        families.push(Family { unit: Some("ratio"), ..gauge("run_progress", help, progress) });
+    }
+    families
+}
+
+/// Returns the metrics of the stages. Their time is a counter, whose rate is the load of the last minutes.
+pub(super) fn of_stages(readings: &[Reading]) -> Vec<Family> {
+    let states = |reading: &Reading| {
+        let Reading { stage, busy, starved, stalled, seconds, .. } = *reading;
+        [("busy", busy), ("starved", starved), ("stalled", stalled)].map(|(state, part)| Sample {
+            labels: vec![("stage", stage.to_owned()), ("state", state.to_owned())],
+            value: part * seconds,
+        })
+    };
+    let bytes = |reading: &Reading| {
+        let labels = vec![("stage", reading.stage.to_owned())];
+        Sample { labels, value: (reading.gbps * reading.seconds / 8e-9).round() }
+    };
+    vec![
+        Family {
+            unit: Some("seconds"),
+            samples: readings.iter().flat_map(states).collect(),
+            ..family(
+                "stage",
+                "Time of each stage: busy, starved (without input) or stalled (without space for output)",
+                FamilyKind::Counter,
+            )
+        },
+        Family {
+            unit: Some("bytes"),
+            samples: readings.iter().map(bytes).collect(),
+            ..family("stage_passed", "Bytes that have passed each stage", FamilyKind::Counter)
+        },
+    ]
+}
+
+/// Returns the metrics of the links' clocks, and whether packets arrive from them.
+pub(super) fn of_links(links: &[LinkStatus]) -> Vec<Family> {
+    let each = |value: fn(&LinkStatus) -> Option<f64>| {
+        let sample = |(index, value)| Sample { labels: vec![("link", format!("{index}"))], value };
+        let values = links.iter().enumerate().filter_map(|(index, link)| Some((index, value(link)?)));
+        values.map(sample).collect::<Vec<_>>()
+    };
+    let families = [
+        family("link_stopped", "1 if nothing arrives from the link any more", FamilyKind::Gauge),
+        family("link_clock_locked", "1 if the offset of the link's clock is known and stable", FamilyKind::Gauge),
+        Family {
+            unit: Some("seconds"),
+            ..family(
+                "link_clock_offset",
+                "Lead of the link's clock over the reference; of the first link over the receiver's clock",
+                FamilyKind::Gauge,
+            )
+        },
+    ];
+    // Clocks of links are compared only if there are several.
+    let values = [
+        each(|link| Some(u8::from(link.stopped).into())),
+        each(|link| (link.clock.at_ns > 0).then(|| u8::from(link.clock.locked).into())),
+        each(|link| (link.clock.at_ns > 0).then(|| link.clock.offset_ns as f64 / 1e9)),
+    ];
+    let families = families.into_iter().zip(values).map(|(family, samples)| Family { samples, ..family });
+    families.filter(|family| !family.samples.is_empty()).collect()
+}
+
+/// Returns the metrics of the drives, each with its folder.
+pub(super) fn of_drives(drives: &[(String, Level)]) -> Vec<Family> {
+    let each = |value: fn(&Level) -> f64| {
+        let sample = |(folder, level): &(String, Level)| Sample {
+            labels: vec![("folder", folder.clone())],
+            value: value(level),
+        };
+        drives.iter().map(sample).collect::<Vec<_>>()
+    };
+    let bytes = |name, help, samples| Family { unit: Some("bytes"), samples, ..family(name, help, FamilyKind::Gauge) };
+    if drives.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        bytes("drive_size", "Size of the file system that is recorded to", each(|level| level.capacity)),
+        bytes("drive_free", "Free space of the file system that is recorded to", each(|l| l.capacity - l.used)),
+    ]
 }
 
 fn family(name: impl Into<Text>, help: impl Into<Text>, kind: FamilyKind) -> Family {

@@ -1,14 +1,19 @@
 //! The subject of a run of `acquire`.
 
+mod catalogue;
+#[cfg(test)]
+mod documented;
 mod families;
-mod journal;
 pub mod paint;
 
+use crate::pictures::unix_ms;
 use crate::pictures::{Gallery, Studio};
-use crate::status::{About, LatencyReading, Level, Phase, ShotPresence, StageReading, Status, Table, Text};
+use crate::status::{
+    About, LatencyReading, Level, LogEntry, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
+};
 use crate::{Action, Control, Subject};
-use journal::Journal;
 use shotline_acquire::ShotLatencies;
+use shotline_acquire::journal::{self, Journal};
 use shotline_acquire::latency::Latency;
 use shotline_acquire::live::{Details, LinkStatus, Live};
 use shotline_acquire::stages::{Bottleneck, Reading};
@@ -21,6 +26,8 @@ use std::time::Instant;
 
 /// Number of shots in the presence map.
 const PRESENCE: usize = 256;
+/// Number of messages that are kept.
+const LOGGED: usize = 100;
 /// Smallest and largest duration of the histograms' bins, as powers of two nanoseconds: 1 us to 17 s.
 const BINS: std::ops::RangeInclusive<u32> = 10..=34;
 
@@ -39,8 +46,8 @@ pub struct RunInfo {
     pub shots: Option<u64>,
     /// Time in seconds after which it ends.
     pub seconds: Option<f64>,
-    /// Folder of its file, whose drive is shown.
-    pub folder: Option<PathBuf>,
+    /// Folders of its files, whose drives are shown.
+    pub folders: Vec<PathBuf>,
     /// Triggers have an effect.
     pub takes_triggers: bool,
 }
@@ -61,6 +68,29 @@ pub struct RunSubject {
 struct Memory {
     marks: VecDeque<ShotMark>,
     journal: Journal,
+    log: VecDeque<LogEntry>,
+    logged: u64,
+}
+
+impl Memory {
+    /// Notes what has happened since the last state.
+    fn note(&mut self, live: &Live) {
+        while let Some(mark) = live.tap().pop_mark() {
+            self.marks.push_back(mark);
+        }
+        self.marks.drain(..self.marks.len().saturating_sub(PRESENCE));
+        for event in self.journal.read(live, Instant::now()) {
+            let level = match event.level() {
+                journal::Level::Info => LogLevel::Info,
+                journal::Level::Warning => LogLevel::Warning,
+                journal::Level::Error => LogLevel::Error,
+            };
+            let (number, unix_ms) = (self.logged, unix_ms());
+            self.log.push_back(LogEntry { number, unix_ms, level, text: event.to_string() });
+            self.logged += 1;
+        }
+        self.log.drain(..self.log.len().saturating_sub(LOGGED));
+    }
 }
 
 impl RunSubject {
@@ -147,25 +177,33 @@ impl Subject for RunSubject {
         let (reading, details, alignment) = (self.live.read(), self.live.details(), self.live.alignment());
         let (seconds, phase) = (self.started.elapsed().as_secs_f64(), self.phase());
         let readings = self.live.stages();
+        let progress = self.progress(reading.rows, seconds);
+        let drives = drives(&self.info.folders);
         let mut memory = self.memory();
-        while let Some(mark) = self.live.tap().pop_mark() {
-            memory.marks.push_back(mark);
-        }
-        let surplus = memory.marks.len().saturating_sub(PRESENCE);
-        memory.marks.drain(..surplus);
-        memory.journal.note(phase, details.as_deref(), &alignment);
+        memory.note(&self.live);
+        let families = [
+            families::of_run(&reading, details.as_deref()),
+            families::of_links(&alignment.links),
+            families::of_stages(&readings),
+            families::of_drives(&drives),
+            families::of_progress(&self.live, phase, progress, seconds),
+        ];
         Status {
             seconds,
             phase,
-            progress: self.progress(reading.rows, seconds),
-            families: families::of_run(&reading, details.as_deref()),
+            progress,
+            families: families.into_iter().flatten().collect(),
             latencies: details.iter().flat_map(|details| latencies(details)).collect(),
             limit: (phase == Phase::Running).then(|| Bottleneck::of(&readings).to_string()),
             stages: readings.iter().map(stage).collect(),
-            levels: levels(details.as_deref(), self.file_level(reading.rows), self.info.folder.as_ref()),
+            levels: pool(details.as_deref())
+                .into_iter()
+                .chain(self.file_level(reading.rows))
+                .chain(drives.into_iter().map(|(_, level)| level))
+                .collect(),
             presence: memory.marks.iter().map(presence).collect(),
             tables: details.iter().map(|details| links(details, &alignment.links)).collect(),
-            log: memory.journal.entries(),
+            log: memory.log.iter().cloned().collect(),
         }
     }
 
@@ -236,29 +274,33 @@ fn latency_reading(name: &'static str, help: &'static str, link: usize, latency:
     }
 }
 
-fn levels(details: Option<&Details>, file: Option<Level>, folder: Option<&PathBuf>) -> Vec<Level> {
-    let mut levels = Vec::new();
-    if let Some(Details { pool: (free, slots), .. }) = details {
-        levels.push(Level {
-            label: "Shot buffers in use".into(),
-            used: (slots - free) as f64,
-            capacity: *slots as f64,
-            unit: "shots".into(),
-            high_is_bad: true,
-        });
-    }
-    levels.extend(file);
-    if let Some(drive) = folder.and_then(|folder| rustix::fs::statvfs(folder).ok()) {
+fn pool(details: Option<&Details>) -> Option<Level> {
+    let (free, slots) = details?.pool;
+    Some(Level {
+        label: "Shot buffers in use".into(),
+        used: (slots - free) as f64,
+        capacity: slots as f64,
+        unit: "shots".into(),
+        high_is_bad: true,
+    })
+}
+
+/// Returns the fill levels of the drives with these folders.
+fn drives(folders: &[PathBuf]) -> Vec<(String, Level)> {
+    let level = |folder: &PathBuf| {
+        let drive = rustix::fs::statvfs(folder).ok()?;
         let bytes = |blocks: u64| blocks as f64 * drive.f_frsize as f64;
-        levels.push(Level {
-            label: "Drive, with space that is allocated to files".into(),
-            used: bytes(drive.f_blocks.saturating_sub(drive.f_bavail)),
-            capacity: bytes(drive.f_blocks),
-            unit: "bytes".into(),
-            high_is_bad: true,
-        });
-    }
-    levels
+        let name = folder.display().to_string();
+        let label = if folders.len() > 1 {
+            format!("Drive of {name}, with space that is allocated to files").into()
+        } else {
+            "Drive, with space that is allocated to files".into()
+        };
+        let used = bytes(drive.f_blocks.saturating_sub(drive.f_bavail));
+        let (capacity, unit) = (bytes(drive.f_blocks), "bytes".into());
+        Some((name, Level { label, used, capacity, unit, high_is_bad: true }))
+    };
+    folders.iter().filter_map(level).collect()
 }
 
 fn links(details: &Details, alignment: &[LinkStatus]) -> Table {
