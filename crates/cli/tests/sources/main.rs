@@ -2,9 +2,12 @@
 //! allowed, lengths of files and functions, and the texts of messages.
 
 mod cycles;
+mod errors;
 mod functions;
 mod messages;
+mod page;
 mod source;
+mod syntax;
 
 use functions::Function;
 use source::Sources;
@@ -120,6 +123,49 @@ fn messages_match_the_snapshot() {
         &root().join("crates/cli/tests/sources/messages.txt"),
         texts.concat().as_bytes(),
     );
+}
+
+#[test]
+fn page_of_messages_lists_every_error() {
+    let page = cures().page(page::INTRODUCTION, &errors());
+    shotline_testing::assert_committed(&root().join("docs/messages.md"), page.as_bytes());
+}
+
+#[test]
+fn declared_errors_have_a_cause() {
+    let errors = errors();
+    let without = errors.iter().filter(|error| error.of.is_some() && !error.part && error.cause.is_none());
+    let without: Vec<_> = without.map(|error| format!("{}: {}", error.file, error.text)).collect();
+    assert!(without.is_empty(), "errors without a doc comment:\n{}", without.join("\n"));
+}
+
+#[test]
+fn every_error_has_a_topic_with_a_cure() {
+    let (cures, errors) = (cures(), errors());
+    let without = errors.iter().filter(|error| cures.topic_of(&error.file).is_none());
+    let files: BTreeSet<_> = without.map(|error| &error.file).collect();
+    assert!(files.is_empty(), "files of no topic in cures.toml: {files:?}");
+    assert!(errors.len() > 1000, "only {} messages found: this test looks in the wrong place", errors.len());
+}
+
+#[test]
+fn every_cure_is_of_a_message() {
+    let unused = cures().unused(&errors());
+    assert!(unused.is_empty(), "entries of cures.toml that no message uses:\n{}", unused.join("\n"));
+}
+
+fn cures() -> page::Cures {
+    let path = root().join("crates/cli/tests/sources/cures.toml");
+    page::Cures::parse(&fs::read_to_string(path).unwrap())
+}
+
+/// Returns the messages of errors that a user can see.
+fn errors() -> Vec<errors::ErrorText> {
+    let crates = crates();
+    let mut types = errors::ErrorTypes::default();
+    crates.values().for_each(|sources| types.add(sources));
+    let all = crates.iter().flat_map(|(name, sources)| errors::errors(name, sources, &types));
+    all.filter(page::is_for_users).collect()
 }
 
 /// Returns the parsed sources of every crate by the name of its folder.

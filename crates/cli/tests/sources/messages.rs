@@ -132,7 +132,7 @@ fn derives_help(attributes: &[Attribute]) -> bool {
 }
 
 /// Returns `true` if a literal has two words or more, that is, is not a name, a key or a format.
-fn is_sentence(text: &str) -> bool {
+pub fn is_sentence(text: &str) -> bool {
     let word = |word: &&str| word.chars().filter(|c| c.is_ascii_alphabetic()).count() >= 2 && !word.starts_with('{');
     text.split_whitespace().filter(word).count() >= 2
 }
