@@ -10,11 +10,13 @@ pub fn pin(cpu: u32) -> Result<(), String> {
     let refused = |why: &dyn std::fmt::Display| format!("cannot run on processor {cpu}: {why}");
     let mut set = CpuSet::new();
     if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(refused(&"it does not exist"));
+        return Err(refused(&"it does not exist; lscpu -e lists the processors"));
     }
     set.set(cpu as usize);
     sched_setaffinity(None, &set).map_err(|error| match error {
-        rustix::io::Errno::INVAL => refused(&"it does not exist, or this program may not use it"),
+        rustix::io::Errno::INVAL => {
+            refused(&"it does not exist, or this program may not use it; taskset -pc $$ lists those that it may")
+        }
         error => refused(&error),
     })
 }

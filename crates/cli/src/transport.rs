@@ -58,7 +58,9 @@ fn resolve_auto(settings: &Settings) -> Result<Transport, String> {
     let local = local
         .filter(|ip| !ip.is_unspecified())
         .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), route::local_ip), Ok)
-        .map_err(|error| format!("no route: {error}"))?;
+        .map_err(|error| {
+            format!("--transport auto finds no route to the probe: {error}; name the local address with --bind")
+        })?;
     let datagrams =
         settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
     let Advice { transport, why, .. } = advise(local, settings.links.filter(|_| datagrams));

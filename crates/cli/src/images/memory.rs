@@ -158,8 +158,10 @@ fn choose(keys: Vec<RegionKey>, name: Option<&str>) -> Result<RegionKey> {
         let found = keys.into_iter().find(fits);
         return found.ok_or_else(|| "the target has no region with rights 'rw'".into());
     };
+    let names: Vec<_> = keys.iter().map(|key| key.region.name.as_str().to_owned()).collect();
     let found = keys.into_iter().find(|key| key.region.name.as_str() == name);
-    let key = found.ok_or_else(|| format!("the target has no region {name}"))?;
+    let key = found
+        .ok_or_else(|| format!("the target has no region {name}: choose one of its regions, {}", names.join(", ")))?;
     if fits(&key) {
         Ok(key)
     } else {

@@ -92,7 +92,7 @@ fn start(args: &Args, transport: &ProviderKind, bytes: u64) -> Result<ChildTarge
     let fits = check_capacity([(pages, bytes)]);
     fits.map_err(|error| format!("the images: {error}, or write fewer (--count)"))?;
     if transport.description().control == ControlSocket::Unix && args.bind.is_some() {
-        return Err("--bind is for transports with addresses".into());
+        return Err("--bind is for transports with addresses: omit it".into());
     }
     let region = format!("images={bytes},rights=rw,memory={}", args.memory);
     let mut words = ["--region", &region, "--transport"].map(str::to_owned).to_vec();

@@ -127,7 +127,7 @@ pub fn run(command: &Command) -> Result {
         }
         Command::Rping(common) => {
             if common.qp != Service::Rc {
-                return Err("rping needs --qp rc".into());
+                return Err("rping needs a reliable connection: use --qp rc".into());
             }
             let size = common.size.map_or(64, |size| size.0);
             let size = u32::try_from(size).ok().filter(|size| (16..=rping::MAX_TEXT_BYTES).contains(size));
@@ -136,14 +136,14 @@ pub fn run(command: &Command) -> Result {
         }
         Command::Perftest { verb, rdma_cm, common } => {
             if *rdma_cm && common.qp != Service::Rc {
-                return Err("--rdma-cm needs --qp rc".into());
+                return Err("--rdma-cm needs a reliable connection: use --qp rc, or omit --rdma-cm".into());
             }
             let size = if *verb == Verb::Atomic { 8 } else { common.size(65536, Mtu::B4096)? };
             if common.qp != Service::Rc && matches!(verb, Verb::Read | Verb::Atomic) {
-                return Err("reads and atomic operations need --qp rc".into());
+                return Err("reads and atomic operations need a reliable connection: use --qp rc".into());
             }
             if common.qp == Service::Ud && *verb == Verb::Write {
-                return Err("writes need --qp rc or uc".into());
+                return Err("writes need a connection: use --qp rc or --qp uc".into());
             }
             run_one(common, "perftest", Some(*verb), size, &stop, |plan, local| {
                 perftest::run(plan, local, common, *verb, *rdma_cm)

@@ -202,7 +202,7 @@ impl Args {
             (sizes, _) => sizes.to_vec(),
         };
         if self.bidirectional && !matches!(verb, Verb::Write | Verb::Read) {
-            return Err("--bidirectional is for write and read".into());
+            return Err("--bidirectional is for write and read: omit it for other operations".into());
         }
         self.check_service(verb)?;
         if self.span == Some(Size(0)) {
@@ -236,11 +236,17 @@ impl Args {
     fn check_service(&self, verb: Verb) -> Result {
         match self.qp {
             Service::Rc => Ok(()),
-            _ if self.bidirectional => Err("--bidirectional is for reliable connections".into()),
+            _ if self.bidirectional => {
+                Err("--bidirectional is for reliable connections: use --qp rc, or omit it".into())
+            }
             Service::Uc if matches!(verb, Verb::Write | Verb::Send) => Ok(()),
             Service::Ud if verb == Verb::Send && self.queue_pairs == 1 => Ok(()),
-            Service::Uc => Err("unreliable connections support only write and send".into()),
-            Service::Ud => Err("unreliable datagrams support only send, from one queue pair".into()),
+            Service::Uc => {
+                Err("unreliable connections support only write and send: use --qp rc for other operations".into())
+            }
+            Service::Ud => {
+                Err("unreliable datagrams support only send, from one queue pair: use --qp rc for the rest".into())
+            }
         }
     }
 

@@ -164,8 +164,11 @@ impl<P: Endpoint> Connection<P> {
         let rights = String::from(Rights(need.rights));
         let fits = |key: &RegionKey| key.region.rights.0.allows(need.rights) && key.region.bytes >= need.bytes;
         if let Some(name) = &self.region_name {
+            let names: Vec<_> = keys.iter().map(|key| key.region.name.as_str().to_owned()).collect();
             let found = keys.into_iter().enumerate().find(|(_, key)| key.region.name.as_str() == name);
-            let (region_index, key) = found.ok_or_else(|| format!("the target has no region {name}"))?;
+            let (region_index, key) = found.ok_or_else(|| {
+                format!("the target has no region {name}: choose one of its regions, {}", names.join(", "))
+            })?;
             let (has, bytes) = (String::from(key.region.rights), key.region.bytes);
             return if fits(&key) {
                 Ok((region_index, key))

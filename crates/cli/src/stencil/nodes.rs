@@ -69,7 +69,7 @@ fn start(args: &Args) -> Result<ChildTarget> {
     }
     words.extend(address_arguments(&args.transport, args.bind.is_some_and(|bind| bind.is_ipv6()))?);
     if args.transport.description().control == ControlSocket::Unix && args.bind.is_some() {
-        return Err("--bind is for transports with addresses".into());
+        return Err("--bind is for transports with addresses: omit it".into());
     }
     ChildTarget::start(&args.transport, &words)
 }

@@ -54,7 +54,10 @@ fn socket_path(name: &str) -> Result<PathBuf, String> {
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => Ok(folder.join(name)),
-        _ => Err("XDG_RUNTIME_DIR, the folder of its socket, is not set".into()),
+        _ => Err(
+            "XDG_RUNTIME_DIR, the folder of its socket, is not set: set it, or start this within the Wayland session"
+                .into(),
+        ),
     }
 }
 

@@ -69,7 +69,7 @@ pub enum MemoryError {
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// Another process has the file mapped.
-    #[error("{} is in use by another process (locked)", .0.display())]
+    #[error("{} is in use by another process, which has locked it: end that process (fuser -v FILE), or use another file", .0.display())]
     InUse(PathBuf),
     /// A file that is mapped read-only is too short.
     #[error("the file has {found} bytes, {needed} are needed")]
