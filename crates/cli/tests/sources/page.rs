@@ -105,7 +105,7 @@ const REMEDIES: &[&str] = &[
     "ulimit",
 ];
 /// Phrases of other remedies.
-const PHRASES: &[&str] = &["it needs ", "needs root", " or --", "or use ", "is needed", "perhaps", "expected at least"];
+const PHRASES: &[&str] = &["it needs ", "needs root", " or --", "or use ", "is needed"];
 
 /// The table of cures.
 #[derive(Deserialize)]
