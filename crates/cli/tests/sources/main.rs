@@ -131,6 +131,40 @@ fn page_of_messages_lists_every_error() {
     shotline_testing::assert_committed(&root().join("docs/messages.md"), page.as_bytes());
 }
 
+/// Texts that begin like errors, and are warnings of a run that goes on, or checks of `doctor`.
+const WARNINGS: &[&str] = &[
+    "cannot be read further",
+    "cannot create a recorder: ",
+    "cannot flush ",
+    "cannot register {bytes} bytes of shot buffers",
+    "cannot write row {row}",
+    "expected {lanes} lanes, found {found} at the far end",
+];
+
+#[test]
+fn texts_that_expect_something_are_on_the_page() {
+    // The search for errors follows the code; this one looks at every text, and so finds what the other one overlooks.
+    let page = fs::read_to_string(root().join("docs/messages.md")).unwrap();
+    let mut absent = Vec::new();
+    let mut unused: BTreeSet<_> = WARNINGS.iter().collect();
+    for (name, sources) in crates() {
+        let rendered = messages::render(&name, &sources);
+        let mut is_internal = false;
+        for line in rendered.lines() {
+            if let Some(file) = line.strip_prefix("== ") {
+                is_internal = page::is_internal(file);
+            } else if let Some(warning) = WARNINGS.iter().find(|warning| line.starts_with(**warning)) {
+                unused.remove(warning);
+            } else if !is_internal && (line.starts_with("expected ") || line.starts_with("cannot ")) {
+                let text = page::varied(&line.replace("\\n", " "));
+                absent.extend((!page.contains(&text)).then(|| line.to_owned()));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "no longer in the sources: {unused:?}");
+    assert!(absent.is_empty(), "not in docs/messages.md:\n{}", absent.join("\n"));
+}
+
 #[test]
 fn declared_errors_have_a_cause() {
     let errors = errors();

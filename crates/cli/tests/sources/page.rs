@@ -228,14 +228,18 @@ impl Topic {
     }
 }
 
-/// Returns `true` if a user can see the message of this file on the screen, and it is more than a word.
+/// Returns `true` if a user can see the message on the screen, and it is more than a word.
 pub fn is_for_users(error: &ErrorText) -> bool {
-    let is_internal =
-        INTERNAL.iter().any(|folder| error.file.starts_with(folder)) || error.file.contains("conformance");
     let words = shown(error).split_whitespace().count();
     let is_text = shown(error).split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 1).count() > 1;
     let expects = ["cannot ", "expected "].iter().any(|word| error.text.starts_with(word));
-    !is_internal && is_text && !is_description(&error.text) && (!error.part || words > 3 || expects)
+    let is_seen = is_text && !is_description(&error.text) && (!error.part || words > 3 || expects);
+    is_seen && !is_internal(&error.file)
+}
+
+/// Returns `true` if no user sees the messages of a file.
+pub fn is_internal(file: &str) -> bool {
+    INTERNAL.iter().any(|folder| file.starts_with(folder)) || file.contains("conformance")
 }
 
 /// Returns `true` if a text begins like a sentence, as descriptions and questions do, and errors do not.
@@ -246,8 +250,23 @@ fn is_description(text: &str) -> bool {
 
 /// Returns a message as on the page: `…` stands for what varies.
 pub fn shown(error: &ErrorText) -> String {
+    let text = varied(&error.text);
+    let is_inner = is_inner(&text);
+    let begins = if is_inner {
+        "… "
+    } else if text.starts_with([';', ',']) {
+        "…"
+    } else {
+        ""
+    };
+    let ends = if is_inner || error.text.ends_with(' ') || text.ends_with(':') { " …" } else { "" };
+    format!("{begins}{text}{ends}")
+}
+
+/// Returns a text in one line, with `…` for what varies.
+pub fn varied(format: &str) -> String {
     let mut text = String::new();
-    let mut rest = error.text.as_str();
+    let mut rest = format;
     while let Some(at) = rest.find(['{', '}']) {
         text.push_str(&rest[..at]);
         let brace = &rest[at..];
@@ -260,17 +279,7 @@ pub fn shown(error: &ErrorText) -> String {
         }
     }
     text.push_str(rest);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let is_inner = is_inner(&text);
-    let begins = if is_inner {
-        "… "
-    } else if text.starts_with([';', ',']) {
-        "…"
-    } else {
-        ""
-    };
-    let ends = if is_inner || error.text.ends_with(' ') || text.ends_with(':') { " …" } else { "" };
-    format!("{begins}{text}{ends}")
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns `true` if a text ends where the name of a file or device follows, as in "cannot {write the header of} FILE".
