@@ -180,7 +180,9 @@ impl Event {
     /// Returns the severity.
     pub fn level(&self) -> Level {
         match self {
-            Self::PacketsDropped(Loss { cause: DropCause::BeforeStart, .. }) => Level::Info,
+            Self::PacketsDropped(Loss { cause, .. }) | Self::ShotsDropped(Loss { cause, .. }) if !cause.is_loss() => {
+                Level::Info
+            }
             Self::PacketsDropped(_)
             | Self::ShotsDropped(_)
             | Self::PacketsMissing(_)
@@ -215,7 +217,7 @@ impl fmt::Display for Event {
                 write!(f, "{}: {count} packets dropped, {cause}: {}.", from(stream), cause.meaning())
             }
             Self::ShotsDropped(Loss { stream, cause, count, .. }) => {
-                write!(f, "{}: {count} shots lost, {cause}: {}.", from(stream), cause.meaning())
+                write!(f, "{}: {count} shots dropped, {cause}: {}.", from(stream), cause.meaning())
             }
             Self::PacketsMissing(Loss { stream, count, .. }) => {
                 write!(f, "{}: {count} packets are missing in closed shots.", from(stream))

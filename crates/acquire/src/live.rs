@@ -231,6 +231,24 @@ impl Live {
         *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(details));
     }
 
+    /// Replaces the counts of each link's shots by those of the whole run, with the shots that the sink has lost or
+    /// discarded, which the receive thread does not know.
+    pub(crate) fn set_final_shots(&self, links: &[StreamCounters]) {
+        let Some(details) = self.details() else { return };
+        let mut details = (*details).clone();
+        for (stored, counters) in details.counters.streams.iter_mut().zip(links) {
+            stored.shots_complete = counters.complete;
+            stored.shots_partial = counters.partial;
+            stored.shot_drops = counters.shot_drops;
+        }
+        self.set_last_details(details);
+        let mut total = StreamCounters::default();
+        links.iter().for_each(|link| total.merge(link));
+        self.complete.store(total.complete, Relaxed);
+        self.partial.store(total.partial, Relaxed);
+        self.shots_dropped.store(total.shot_drops.total(), Relaxed);
+    }
+
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
     pub fn trigger(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.trigger)

@@ -360,7 +360,8 @@ impl Summary {
 
 /// Returns the line that follows a summary with losses.
 fn hint(drops: [&ByCause; 2], packets_missing: u64) -> Option<String> {
-    let mut names: Vec<_> = drops.into_iter().flat_map(|drops| drops.keys().copied()).collect();
+    let is_loss = |name: &&str| DropCause::ALL.iter().any(|cause| cause.name() == *name && cause.is_loss());
+    let mut names: Vec<_> = drops.into_iter().flat_map(|drops| drops.keys().copied()).filter(is_loss).collect();
     names.extend((packets_missing > 0).then_some(DropCause::WireGap.name()));
     names.sort_unstable();
     names.dedup();

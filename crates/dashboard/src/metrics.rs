@@ -105,21 +105,33 @@ impl Collector for Snapshot {
         let running = u64::from(self.status.phase != Phase::Ended);
         let mut up = encoder.encode_descriptor("running", "1 until the command ends", None, MetricType::Gauge)?;
         up.encode_gauge(&(running as f64))?;
-        for family in &self.status.families {
-            encode_family(&mut encoder, family)?;
+        let families = &self.status.families;
+        for (index, family) in families.iter().enumerate() {
+            if families[..index].iter().all(|before| before.name != family.name) {
+                encode_family(
+                    &mut encoder,
+                    family,
+                    families[index..].iter().filter(|other| other.name == family.name),
+                )?;
+            }
         }
         encode_latencies(&mut encoder, &self.status.latencies)
     }
 }
 
-fn encode_family(encoder: &mut DescriptorEncoder<'_>, family: &Family) -> fmt::Result {
+/// Encodes families of one name as one; `family` is the first of them.
+fn encode_family<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family,
+    all: impl Iterator<Item = &'a Family>,
+) -> fmt::Result {
     let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
     let kind = match family.kind {
         FamilyKind::Counter => MetricType::Counter,
         FamilyKind::Gauge => MetricType::Gauge,
     };
     let mut metric = encoder.encode_descriptor(&family.name, &family.help, unit.as_ref(), kind)?;
-    for sample in &family.samples {
+    for sample in all.flat_map(|family| &family.samples) {
         let mut metric = metric.encode_family(&sample.labels)?;
         match family.kind {
             FamilyKind::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&sample.value, None)?,

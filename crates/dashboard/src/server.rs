@@ -163,6 +163,8 @@ async fn serve(listener: TcpListener, guard: Guard, subject: Arc<dyn Subject>, m
                 router.clone().oneshot(request)
             });
             let connection = http1::Builder::new()
+                // A client that sends no more still gets its reply.
+                .half_close(true)
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service)

@@ -23,6 +23,7 @@ pub(super) fn receive<P: PacketIo>(
     let results = threads::run(started, Watch::follow, stop, live);
     let outcome = Outcome::of(results, live)?;
     live.set_written(outcome.rows);
+    live.set_final_shots(&outcome.streams);
     live.set_end(Ok(outcome.end.clone()));
     Ok(outcome)
 }

@@ -349,6 +349,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         }
         let (live, total) = (self.output.live, self.receiver.total());
         self.show(&total);
+        live.set_alignment(self.joiner.status());
         if live.wants_details() {
             live.set_last_details(self.details());
         }

@@ -26,7 +26,10 @@ pub(super) fn metric(stored: &str) -> Option<(Metric, Option<(&'static str, &str
     let events = "Events of several links by result; below_quorum ones are not recorded";
     let behind = "Shots without a latency because the sender's clock is ahead of the receiver's";
     let (metric, label) = match stored {
-        "missing_packets" => (counter("packets_missing", "Packets that closed shots lack, for any reason"), None),
+        "missing_packets" => (
+            Metric { is_loss: true, ..counter("packets_missing", "Packets that closed shots lack, for any reason") },
+            None,
+        ),
         "repaired_packets" => {
             (counter("packets_repaired", "Packets whose payload was moved to its offset after the copy"), None)
         }

@@ -38,7 +38,6 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
             samples: of_links(|stream| stream.packets_placed),
             ..family("packets_placed", "Packets whose payload is in its shot", FamilyKind::Counter)
         },
-        dropped("packets_dropped", "Packets that were dropped, by cause", streams, |stream| &stream.packet_drops),
         Family {
             samples: of_links(|stream| stream.shots_seen),
             rate: Some(Rate { label: "Shots", unit: "shots/s", factor: 1.0 }),
@@ -58,7 +57,6 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
             is_loss: true,
             ..family("shots_partial", "Shots with packets missing or a wrong trailer", FamilyKind::Gauge)
         },
-        dropped("shots_dropped", "Shots that are not in the file, by cause", streams, |stream| &stream.shot_drops),
         gauge("pool_slots", "Shot buffers of the pool", details.pool.1 as f64),
         gauge("pool_slots_free", "Shot buffers of the pool that are free", details.pool.0 as f64),
         gauge("clock_locked", "1 if the receiver's clock follows a reference", u8::from(details.clock.locked).into()),
@@ -71,6 +69,10 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
             )
         },
     ]);
+    let packets = "Packets that were dropped, by cause";
+    families.extend(dropped("packets_dropped", packets, streams, |stream| &stream.packet_drops));
+    let shots = "Shots that are not in the file, by cause";
+    families.extend(dropped("shots_dropped", shots, streams, |stream| &stream.shot_drops));
     add_more(&mut families, streams);
     families
 }
@@ -222,21 +224,25 @@ fn gauge(name: &'static str, help: &'static str, value: f64) -> Family {
     Family { samples: vec![Sample { labels: Vec::new(), value }], ..family(name, help, FamilyKind::Gauge) }
 }
 
-/// Returns the counters of every cause: an alert must find them at 0 before the first loss.
+/// Returns the counters of every cause: an alert must find them at 0 before the first loss. Causes by which nothing is
+/// lost are apart, in a second family of the same name.
 fn dropped(
     name: &'static str,
     help: &'static str,
     streams: &[StreamRunCounters],
     drops: fn(&StreamRunCounters) -> &DropCounters,
-) -> Family {
-    let samples = streams.iter().flat_map(|stream| {
-        DropCause::ALL.into_iter().map(move |cause| {
-            let mut labels = stream_labels(stream);
-            labels.push(("cause", cause.name().to_owned()));
-            sample(labels, drops(stream).get(cause))
-        })
-    });
-    Family { samples: samples.collect(), is_loss: true, ..family(name, help, FamilyKind::Counter) }
+) -> [Family; 2] {
+    [true, false].map(|is_loss| {
+        let causes = || DropCause::ALL.into_iter().filter(|cause| cause.is_loss() == is_loss);
+        let samples = streams.iter().flat_map(|stream| {
+            causes().map(move |cause| {
+                let mut labels = stream_labels(stream);
+                labels.push(("cause", cause.name().to_owned()));
+                sample(labels, drops(stream).get(cause))
+            })
+        });
+        Family { samples: samples.collect(), is_loss, ..family(name, help, FamilyKind::Counter) }
+    })
 }
 
 fn sample(labels: Vec<(&'static str, String)>, count: u64) -> Sample {

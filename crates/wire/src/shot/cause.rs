@@ -91,6 +91,28 @@ impl DropCause {
             | Self::SenderRestart => true,
         }
     }
+
+    /// Returns `true` if data that belong to the recording are missing because of this cause. The other causes are
+    /// superfluous packets, other data, and what was not to be recorded.
+    pub const fn is_loss(self) -> bool {
+        match self {
+            Self::Duplicate | Self::UnknownStream | Self::BeforeStart | Self::NotData | Self::NotTriggered => false,
+            Self::WireGap
+            | Self::BadIcrc
+            | Self::Malformed
+            | Self::Late
+            | Self::NoBuffer
+            | Self::SinkBusy
+            | Self::SinkError
+            | Self::ChannelStopped
+            | Self::Overrun
+            | Self::BadRecord
+            | Self::SinkFull
+            | Self::PowerCut
+            | Self::Unplaced
+            | Self::SenderRestart => true,
+        }
+    }
 }
 
 impl fmt::Display for DropCause {
