@@ -87,7 +87,16 @@ impl ServeArgs {
         stop: &Arc<AtomicBool>,
         log: Option<LogFormat>,
     ) -> Result<Option<Page>> {
-        let Some(address) = self.serve else { return Ok(None) };
+        let Some(address) = self.serve else {
+            let centre = self.centre.centre_mhz.map(|_| "--centre-mhz");
+            return match self.array.given().chain(centre).next() {
+                Some(flag) => Err(format!(
+                    "{flag} describes the array for the pictures of a page: add --serve ADDRESS:PORT, or omit it"
+                )
+                .into()),
+                None => Ok(None),
+            };
+        };
         let token = match &self.serve_token_file {
             Some(path) => Token::read(path)?,
             None => Token::random()?,
@@ -129,7 +138,10 @@ struct ImageSize([u32; 2]);
 fn image_size(text: &str) -> std::result::Result<ImageSize, String> {
     let side = |word: &str| word.parse().ok().filter(|side| (1..=65_535).contains(side));
     let size = text.split_once('x').and_then(|(width, height)| Some(ImageSize([side(width)?, side(height)?])));
-    size.ok_or_else(|| format!("expected WIDTHxHEIGHT in pixels, such as 640x480, found {text}"))
+    match size {
+        Some(size) => Ok(size),
+        None => Err(format!("expected WIDTHxHEIGHT in pixels, such as 640x480, found {text}")),
+    }
 }
 
 fn info(command: &'static str, settings: &Settings) -> RunInfo {

@@ -20,4 +20,4 @@ pub mod status;
 mod subject;
 
 pub use server::{Options, Server};
-pub use subject::{Action, Control, Subject};
+pub use subject::{Action, Subject};

@@ -18,9 +18,20 @@ pub struct About {
     /// Settings of the command, in the order to show.
     pub settings: Vec<(Text, String)>,
     /// Controls that it has.
-    pub controls: Vec<super::Control>,
+    pub controls: Vec<Control>,
     /// Pictures that it has.
     pub pictures: Vec<PictureInfo>,
+}
+
+/// A control of the page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// Name of its [`Action`](crate::Action).
+    pub action: &'static str,
+    /// Label for people.
+    pub label: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
 }
 
 /// A picture of the data that the page offers.

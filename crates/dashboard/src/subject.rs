@@ -2,7 +2,7 @@
 
 use crate::pictures::Gallery;
 use crate::status::{About, Status};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// A long-running command.
@@ -18,17 +18,6 @@ pub trait Subject: Send + Sync + 'static {
     fn control(&self, action: &Action) -> Result<String, String>;
     /// Returns its pictures.
     fn gallery(&self) -> Arc<Gallery>;
-}
-
-/// A control of the page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Control {
-    /// Name of its [`Action`].
-    pub action: &'static str,
-    /// Label for people.
-    pub label: &'static str,
-    /// What it does, in one sentence.
-    pub about: &'static str,
 }
 
 /// What a control requests.

@@ -106,7 +106,7 @@ mod tests {
     fn the_newest_marks_are_kept() {
         let marks = Marks::default();
         assert_eq!(marks.pop(), None);
-        let mark = |number: u64| ShotMark { link: 3, number, complete: number % 2 == 0, parts: !number };
+        let mark = |number: u64| ShotMark { link: 3, number, complete: number.is_multiple_of(2), parts: !number };
         (0..KEPT + 10).for_each(|number| marks.push(mark(number)));
         let read: Vec<_> = std::iter::from_fn(|| marks.pop()).collect();
         assert_eq!(read, (10..KEPT + 10).map(mark).collect::<Vec<_>>());

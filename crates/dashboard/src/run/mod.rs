@@ -9,9 +9,9 @@ pub mod paint;
 use crate::pictures::unix_ms;
 use crate::pictures::{Gallery, Studio};
 use crate::status::{
-    About, LatencyReading, Level, LogEntry, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
+    About, Control, LatencyReading, Level, LogEntry, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
 };
-use crate::{Action, Control, Subject};
+use crate::{Action, Subject};
 use shotline_acquire::ShotLatencies;
 use shotline_acquire::journal::{self, Journal};
 use shotline_acquire::latency::Latency;

@@ -103,7 +103,10 @@ impl FromStr for PictureSet {
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.map(Self::name).join(", ");
         let found = Self::ALL.into_iter().find(|set| set.name() == name);
-        found.ok_or_else(|| format!("expected one of the pictures {known}, found {name}"))
+        match found {
+            Some(set) => Ok(set),
+            None => Err(format!("expected one of the pictures {known}, found {name}")),
+        }
     }
 }
 
