@@ -157,7 +157,7 @@ mod tests {
         let lengths = [1, 8, 9, 63, 64, 65, 76, 1, 1, 1, 16_383, 200, 40, 40];
         let packets = lengths.iter().zip(0..).map(|(&length, number)| Packet { channel: 3, number, length });
         packets.clone().for_each(|packet| feeder.push(0, packet));
-        let (mut blocks, mut count) = (Vec::new(), 0);
+        let (mut blocks, mut count) = (Vec::<u64>::new(), 0);
         let mut left = 0;
         while !feeder.is_empty() {
             let mut inputs = Inputs::default();
