@@ -22,7 +22,7 @@ add_group() {
         python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
-            apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount man-db libibverbs-dev)
+            apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount man-db zsh fish libibverbs-dev)
             pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 typos==1.52.0 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
