@@ -5,7 +5,7 @@
 pub enum OptionKind {
     /// No options.
     Nothing,
-    /// Geometry of an ultrasound array and its transmissions: [`super::Array`].
+    /// Geometry of an ultrasound array and its transmissions: [`shotline_compute::ultrasound::Array`].
     Array,
     /// Parameters of a radio recording: [`super::Radio`].
     Radio,
