@@ -175,15 +175,20 @@ def test_init_asks_on_a_terminal(tmp_path):
     answers += [("seconds [none]: ", "5"), ("keep [none]: ", "")]
     with subprocess.Popen(command, cwd=tmp_path, stdin=slave, stdout=subprocess.PIPE, stderr=slave) as program:
         os.close(slave)
-        said, deadline = "", time.monotonic() + WAIT_TIMEOUT_S
-        for prompt, answer in answers:
-            while prompt not in said:
-                assert time.monotonic() < deadline, said
-                if select.select([master], [], [], 1)[0]:
-                    said += os.read(master, 4096).decode()
-            said = ""
-            os.write(master, f"{answer}\n".encode())
-        written = json.loads(program.stdout.read())
+        try:
+            said, deadline = "", time.monotonic() + WAIT_TIMEOUT_S
+            for prompt, answer in answers:
+                while prompt not in said:
+                    assert time.monotonic() < deadline, said
+                    if select.select([master], [], [], 1)[0]:
+                        said += os.read(master, 4096).decode()
+                said = ""
+                os.write(master, f"{answer}\n".encode())
+            written = json.loads(program.stdout.read())
+        except BaseException:
+            # Otherwise the end of the block waits for an answer that does not come.
+            program.kill()
+            raise
     os.close(master)
     assert program.returncode == 0 and written["file"] == "shotline.toml"
     chosen = tomllib.loads((tmp_path / "shotline.toml").read_text())

@@ -8,8 +8,8 @@ use shotline_acquire::config::{self, File, Key, Settings};
 use shotline_wire::framing::Kind;
 use shotline_wire::framing::description::{Keys, SetUp};
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{BufRead, IsTerminal as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `shotline init`.
@@ -265,13 +265,7 @@ pub fn run(args: &Args) -> Result {
     let sender = interview.all(args)?;
     let chosen = interview.chosen;
     let text = text_of(&args.file, &chosen)?;
-    let mut options = OpenOptions::new();
-    let options = if args.force { options.create(true).truncate(true) } else { options.create_new(true) };
-    let mut file = options.write(true).open(&args.file).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => refusal(),
-        _ => format!("cannot write {}: {error}", args.file.display()),
-    })?;
-    file.write_all(text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", args.file.display()))?;
+    write(args, &text, &refusal)?;
     let mut next = vec![format!("shotline record --config {}", crate::overview::quoted(&args.file))];
     if sender == Sender::Emulated {
         let (_, address) = chosen.first().ok_or("no address was chosen")?;
@@ -281,6 +275,25 @@ pub fn run(args: &Args) -> Result {
     let commented = Key::ALL.len() - chosen.len();
     let settings = chosen.into_iter().map(|(key, value)| (key.name(), value)).collect();
     print_report(args.json, &Written { file: args.file.clone(), settings, commented, next })
+}
+
+/// Writes the file under its name once it is complete: with --force the old one remains until then.
+fn write(args: &Args, text: &str, refusal: &dyn Fn() -> String) -> Result {
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", args.file.display());
+    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As for any new file, the umask decides who can read it.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let mut draft = tempfile::Builder::new().permissions(mode).tempfile_in(folder).map_err(failed)?;
+    draft.write_all(text.as_bytes()).map_err(failed)?;
+    if args.force {
+        draft.persist(&args.file).map_err(|error| failed(error.error))?;
+        return Ok(());
+    }
+    draft.persist_noclobber(&args.file).map_err(|error| match error.error.kind() {
+        std::io::ErrorKind::AlreadyExists => refusal(),
+        _ => failed(error.error),
+    })?;
+    Ok(())
 }
 
 /// Returns the contents of a file, which `record` accepts.

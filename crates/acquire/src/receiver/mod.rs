@@ -59,6 +59,11 @@ pub fn assembly_buffers(streams: &[StreamConfig]) -> usize {
     streams.iter().map(stream_entries).sum()
 }
 
+/// Returns the number of shots that one batch can finish: those it completes, and those whose window it ends.
+pub fn finished_buffers(config: &StreamConfig) -> usize {
+    config.window as usize + 1 + shotline_transport::MAX_BATCH.div_ceil(config.geometry.packets() as usize)
+}
+
 /// Returns the number of buffers that assembly holds in addition for a device that consumes receives in order, which
 /// only one stream can use.
 pub fn in_order_buffers(config: &StreamConfig) -> usize {
@@ -107,8 +112,9 @@ impl<P: PacketIo> Receiver<P> {
         receiver
     }
 
-    /// Receives pending packets, up to `max` batches, and emits finished shots and losses. `now_ns` is any monotonic
-    /// clock. Returns the number of packets received.
+    /// Receives pending packets, up to `max` batches, and emits finished shots and losses. It ends after a batch with which
+    /// shots have finished: they hold buffers until they are handed on. `now_ns` is any monotonic clock. Returns the number
+    /// of packets received.
     ///
     /// # Errors
     /// If the transport fails.
@@ -125,6 +131,9 @@ impl<P: PacketIo> Receiver<P> {
             // Repost receives that did not get their packet before `settle` may release a buffer.
             self.exchange();
             self.settle(out);
+            if !out.is_empty() {
+                break;
+            }
         }
         if packets == 0 {
             self.settle(out);

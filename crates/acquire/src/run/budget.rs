@@ -58,7 +58,7 @@ impl PoolBudget<'_> {
     /// the other links' shots of their events, on their way into the file.
     fn reserve(&self) -> usize {
         let (ResolvedSettings { settings, sink, in_flight, .. }, configs) = (self.resolved, self.configs);
-        let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
+        let joining: usize = configs.iter().map(receiver::finished_buffers).sum();
         let writing = match sink {
             Sink::Discard => 0,
             Sink::Capture(_) => in_flight as usize + configs.len(),
