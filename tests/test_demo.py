@@ -7,7 +7,7 @@ import pytest
 
 from common import PROGRAM, Probe, Progress, Recorder, Recording, check_balanced, check_samples, run, until, verify
 
-POOL_MIB = 3
+POOL_MIB = 4
 OTHER_MIB = 64  # program, HDF5, tables and scratch memory, in addition to the pool
 SMALL = ("--samples", 500, "--gbps", 0.4)
 PACKETS = 18  # per shot of 500 samples

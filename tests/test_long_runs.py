@@ -537,7 +537,7 @@ def test_a_pool_too_small_for_a_known_rate_is_refused(tmp_path):
 def test_a_pool_too_small_for_an_unknown_rate_warns(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--mark-every", 700, "--pace", "1000hz") as probe:
-        flags = [*TINY, "--shots", 720, "--pre-trigger", 60, "--post-trigger", 0.01, "--out", path, "--pool", "4MiB"]
+        flags = [*TINY, "--shots", 720, "--pre-trigger", 60, "--post-trigger", 0.01, "--out", path, "--pool", "5MiB"]
         ended = record(probe, *flags).succeeded()
     assert any("--pool" in warning for warning in ended["warnings"]), ended["warnings"]
     recording = Recording(path)
