@@ -5,17 +5,20 @@
 use crate::child::Probe;
 use crate::output::{Report, Summary, print_report, print_table};
 use crate::record::over_udp;
+use crate::serve::ServeArgs;
 use crate::verify::{mismatch_message, yes_no};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
+use shotline_acquire::live::Live;
 use shotline_acquire::run::Outcome;
 use shotline_memory::{Registrar, Sge};
 use shotline_store::{VerifyOptions, verify};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Receive buffer to request from the kernel, in bytes.
 const RECEIVE_BUFFER: usize = 256 << 20;
@@ -27,7 +30,8 @@ const MAX_GBPS: f64 = 6.0;
 /// Arguments of `shotline demo`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
+Examples:
+  shotline demo --shots 100000 --serve localhost:8080      a page to watch it
   shotline demo --json | jq '{shots_sent, shots_recorded, shots_partial, drops, verified}'")]
 pub struct Args {
     /// Shots of each link
@@ -54,6 +58,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    serve: ServeArgs,
 }
 
 /// The JSON object of the demo.
@@ -107,7 +113,9 @@ pub fn run(args: &Args) -> Result {
         ..Settings::default()
     };
     let show = if !args.json && std::io::stderr().is_terminal() { Show::Screen } else { Show::Nothing };
-    let outcome = with_view(show, Target::of(&settings), |live| over_udp(&settings, &stop, live))?;
+    let live = Arc::new(Live::default());
+    let page = args.serve.open("demo", &settings, &live, &stop, None)?;
+    let outcome = with_view(show, Target::of(&settings), &live, || over_udp(&settings, &stop, &live))?;
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;
@@ -119,6 +127,7 @@ pub fn run(args: &Args) -> Result {
         summary: Summary::of(&outcome),
     };
     print_report(args.json, &report)?;
+    page.into_iter().for_each(|page| page.linger(&stop));
     accounted?;
     outcome.end.check()?;
     if verdict.verified { Ok(()) } else { Err(mismatch_message(&verdict).into()) }

@@ -16,7 +16,6 @@ use shotline_acquire::live::{AlignmentStatus, LinkStatus, Live, LiveCounters};
 use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -58,18 +57,16 @@ pub enum Show {
     Lines,
 }
 
-/// Calls `work` while its progress is shown on standard error.
-pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Arc<Live>) -> T) -> T {
-    let live = Arc::new(Live::default());
+/// Calls `work` while the progress of its run is shown on standard error.
+pub fn with_view<T>(show: Show, target: Target, live: &Live, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (done, ended) = channel::<()>();
-        let live = &live;
         match show {
             Show::Nothing => {}
             Show::Screen => drop(scope.spawn(move || draw(live, &ended, target))),
             Show::Lines => drop(scope.spawn(move || write_json_lines(live, &ended))),
         }
-        let result = work(live);
+        let result = work();
         drop(done);
         result
     })

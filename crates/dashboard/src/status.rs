@@ -24,14 +24,31 @@ pub struct About {
 }
 
 /// A control of the page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Control {
     /// Name of its [`Action`](crate::Action).
     pub action: &'static str,
     /// Label for people.
     pub label: &'static str,
     /// What it does, in one sentence.
-    pub about: &'static str,
+    pub about: Text,
+    /// Phases in which it has an effect.
+    pub phases: Vec<Phase>,
+    /// Number that it takes.
+    pub input: Option<Input>,
+}
+
+/// A whole number that a control takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Input {
+    /// Name of the field of the [`Action`](crate::Action).
+    pub field: &'static str,
+    /// Label for people.
+    pub label: &'static str,
+    /// The value that is offered first.
+    pub value: u32,
+    /// Smallest and largest value.
+    pub range: [u32; 2],
 }
 
 /// A picture of the data that the page offers.
@@ -76,6 +93,8 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
+    /// Waits for the page's Start.
+    Standby,
     /// Not ready for data yet.
     #[default]
     Starting,
@@ -85,6 +104,17 @@ pub enum Phase {
     Running,
     /// Over; the numbers are final.
     Ended,
+}
+
+impl Phase {
+    /// All phases with their names.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Standby, "standby"),
+        (Self::Starting, "starting"),
+        (Self::Waiting, "waiting"),
+        (Self::Running, "running"),
+        (Self::Ended, "ended"),
+    ];
 }
 
 /// Metrics of one name.
@@ -104,6 +134,24 @@ pub struct Family {
     pub is_loss: bool,
     /// Values.
     pub samples: Vec<Sample>,
+}
+
+impl Family {
+    /// Returns a family without values, which is no loss.
+    pub fn new(name: impl Into<Text>, help: impl Into<Text>, kind: FamilyKind) -> Self {
+        let (name, help) = (name.into(), help.into());
+        Self { name, help, kind, unit: None, rate: None, is_loss: false, samples: Vec::new() }
+    }
+
+    /// Returns a counter without labels.
+    pub fn counter(name: &'static str, help: &'static str, count: u64) -> Self {
+        Self { samples: vec![Sample::count(Vec::new(), count)], ..Self::new(name, help, FamilyKind::Counter) }
+    }
+
+    /// Returns a gauge without labels.
+    pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
+        Self { samples: vec![Sample { labels: Vec::new(), value }], ..Self::new(name, help, FamilyKind::Gauge) }
+    }
 }
 
 /// Kind of a metric.
@@ -134,6 +182,13 @@ pub struct Sample {
     pub labels: Vec<(&'static str, String)>,
     /// The value. A float holds counts up to 2^53 exactly.
     pub value: f64,
+}
+
+impl Sample {
+    /// Returns the value of a counter.
+    pub fn count(labels: Vec<(&'static str, String)>, count: u64) -> Self {
+        Self { labels, value: count as f64 }
+    }
 }
 
 /// Distribution of a duration.

@@ -16,6 +16,8 @@ pub trait Subject: Send + Sync + 'static {
     /// # Errors
     /// A message for the user if it cannot be done.
     fn control(&self, action: &Action) -> Result<String, String>;
+    /// Notes that the command is over: its numbers are final.
+    fn end(&self);
     /// Returns its pictures.
     fn gallery(&self) -> Arc<Gallery>;
 }
@@ -29,4 +31,9 @@ pub enum Action {
     Stop {},
     /// Trigger.
     Trigger {},
+    /// Start a run.
+    Start {
+        /// Number of samples per channel and shot; none: as in the settings.
+        samples: Option<u32>,
+    },
 }

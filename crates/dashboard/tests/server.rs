@@ -60,6 +60,9 @@ impl Subject for Counting {
         self.done.lock().unwrap().push(action.clone());
         if *action == (Action::Stop {}) { Ok("stopping".into()) } else { Err("no triggers here".into()) }
     }
+    fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
     fn gallery(&self) -> Arc<Gallery> {
         Arc::clone(self.studio.gallery())
     }

@@ -5,12 +5,14 @@ mod cm_listener;
 mod host;
 mod link_host;
 mod neighbours;
+mod page;
 mod region;
 mod report;
 mod traffic;
 
 pub use cm_listener::Program;
 
+use crate::serve::{BoardPage, PageArgs};
 use crate::values::{Size, bind, mtu, seconds, udp_options};
 use crate::{Result, output, signals};
 use cm_listener::CmListener;
@@ -23,6 +25,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_accelerate::Accelerator;
 use shotline_accelerate::control::{CONTROL_BYTES, CONTROL_REGION};
+use shotline_dashboard::BoardInfo;
 use shotline_memory::{Access, Addressing, RegionKind, check_capacity};
 use shotline_verbs::api::{ControlSocket, Flag, Mtu, Provider, Reach};
 use shotline_verbs::cm::message::Name;
@@ -146,6 +149,8 @@ pub struct Args {
     /// Print JSON objects: one at the end, and with --every one per interval
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: PageArgs,
     /// End when standard input ends: for programs that start a target of their own
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -215,7 +220,7 @@ fn export<P: Endpoint>(
     mut provider: P,
     listener: Option<Box<dyn Listener<P>>>,
     served: &Served,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Report> {
     let memory = provider.address();
     check_device_memory(&mut provider, &served.regions)?;
@@ -247,7 +252,7 @@ fn serve_links<E: LinkedEndpoint>(
     args: &Args,
     options: E::Options,
     served: &Served,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Report> {
     let kind = (options, args.transport.description());
     let (messages, strict) = (args.messages, args.strict_ib);
@@ -306,6 +311,19 @@ impl Args {
         Ok(Some(accelerator))
     }
 
+    /// Serves the page, if it is requested.
+    fn page(&self, listens: &str, stop: &Arc<AtomicBool>) -> Result<BoardPage> {
+        let transport = ("transport".into(), self.transport.to_string());
+        let info = BoardInfo {
+            command: "target".into(),
+            title: format!("memory that initiators reach at {listens}"),
+            settings: vec![transport],
+            stopping: "Ends the target: its initiators are disconnected.",
+            ..BoardInfo::default()
+        };
+        self.page.board(info, Vec::new(), stop)
+    }
+
     fn initiator_memory(&self) -> Size {
         self.initiator_memory.unwrap_or(Size(INITIATOR_MEMORY.min(self.memory.0)))
     }
@@ -351,7 +369,7 @@ fn serve(
     host: &mut impl TargetHost,
     served: &Served,
     memory: Option<SocketAddr>,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Report> {
     let (token, is_new) = args.token()?;
     let listen = args.listen()?;
@@ -366,12 +384,15 @@ fn serve(
     }
     let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
     errln!("target waits for initiators on {where_to}");
+    let page = args.page(&where_to, stop)?;
     let mut reporter = Reporter::new();
-    run_loop(args, host, served, &mut control, &mut reporter, stop)?;
+    run_loop(args, host, served, &mut control, (&mut reporter, &page), stop)?;
 
     host.close()?;
     control.close(host);
-    Ok(reporter.report("end", host.state(), control.counters(), 0))
+    let report = reporter.report("end", host.state(), control.counters(), 0);
+    page.end(|| page::status(&report), stop);
+    Ok(report)
 }
 
 /// Number of rounds between two checks of the control connections, and the maximum time between them.
@@ -388,8 +409,8 @@ fn run_loop(
     host: &mut impl TargetHost,
     served: &Served,
     control: &mut Control,
-    reporter: &mut Reporter,
-    stop: &AtomicBool,
+    (reporter, page): (&mut Reporter, &BoardPage),
+    stop: &Arc<AtomicBool>,
 ) -> Result {
     let prints = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
     let every = args.every.unwrap_or(Duration::from_secs(1));
@@ -419,6 +440,10 @@ fn run_loop(
         if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {
             break;
         }
+        page.publish(now, || {
+            let unauthenticated = control.unauthenticated() as u64;
+            page::status(&reporter.report("live", host.state(), control.counters(), unauthenticated))
+        });
         if now >= next {
             next = now + every;
             if prints {

@@ -36,9 +36,9 @@ pub struct State {
 /// A region.
 #[derive(Serialize)]
 pub struct RegionState {
-    name: Name,
-    bytes: u64,
-    rights: Rights,
+    pub(super) name: Name,
+    pub(super) bytes: u64,
+    pub(super) rights: Rights,
 }
 
 impl RegionState {
@@ -70,14 +70,14 @@ pub struct Report {
     kind: &'static str,
     provider: &'static str,
     seconds: f64,
-    regions: Vec<Region>,
-    initiators: Vec<Initiator>,
-    queue_pairs: EndpointCounters,
-    endpoint: EndpointCounters,
+    pub(super) regions: Vec<Region>,
+    pub(super) initiators: Vec<Initiator>,
+    pub(super) queue_pairs: EndpointCounters,
+    pub(super) endpoint: EndpointCounters,
     #[serde(skip_serializing_if = "Option::is_none")]
     spacefibre: Option<LinksStatus>,
-    control: ControlCounters,
-    memory: MemoryBudgetState,
+    pub(super) control: ControlCounters,
+    pub(super) memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_cm: Option<CmListenerCounters>,
     /// Every packet received reached a queue pair or was dropped with a cause; every connection was welcomed, was
@@ -89,21 +89,21 @@ pub struct Report {
 
 /// A region and its use by all initiators.
 #[derive(Serialize)]
-struct Region {
+pub(super) struct Region {
     #[serde(flatten)]
-    state: RegionState,
+    pub(super) state: RegionState,
     #[serde(flatten)]
-    usage: Option<RegistrationCounters>,
+    pub(super) usage: Option<RegistrationCounters>,
     /// Time since the last operation was observed, up to a report interval or a second after it was executed.
-    idle_s: Option<f64>,
+    pub(super) idle_s: Option<f64>,
 }
 
 /// An initiator and the time since its last operation.
 #[derive(Serialize)]
-struct Initiator {
+pub(super) struct Initiator {
     #[serde(flatten)]
-    state: InitiatorState,
-    idle_s: Option<f64>,
+    pub(super) state: InitiatorState,
+    pub(super) idle_s: Option<f64>,
 }
 
 /// Number of operations, and the time when the last of them was noticed.

@@ -1,7 +1,8 @@
 //! The metrics of a run.
 
 use super::catalogue::{self, Metric};
-use crate::status::{Family, FamilyKind, Level, Phase, Rate, Sample, Text};
+use crate::progress;
+use crate::status::{Family, FamilyKind, Level, Phase, Rate, Sample};
 use shotline_acquire::live::{Details, LinkStatus, Live, LiveCounters};
 use shotline_acquire::run::Cause;
 use shotline_acquire::stages::Reading;
@@ -15,33 +16,33 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
         Family {
             unit: Some("bytes"),
             rate: Some(Rate { label: "Payload", unit: "Gbit/s", factor: 8e-9 }),
-            ..counter("payload", "Payload bytes in their destinations", reading.bytes)
+            ..Family::counter("payload", "Payload bytes in their destinations", reading.bytes)
         },
-        counter("rows", "Rows that readers of the file see", reading.rows),
+        Family::counter("rows", "Rows that readers of the file see", reading.rows),
     ];
     let Some(details) = details else { return families };
     let streams = &details.counters.streams;
     let each = |value: fn(&StreamRunCounters) -> u64| {
-        streams.iter().map(move |stream| sample(stream_labels(stream), value(stream))).collect::<Vec<_>>()
+        streams.iter().map(move |stream| Sample::count(stream_labels(stream), value(stream))).collect::<Vec<_>>()
     };
     let of_links = |value: fn(&StreamRunCounters) -> u64| {
         let links = streams.iter().filter(|stream| stream.stream != WHOLE_RUN);
-        links.map(move |stream| sample(stream_labels(stream), value(stream))).collect::<Vec<_>>()
+        links.map(move |stream| Sample::count(stream_labels(stream), value(stream))).collect::<Vec<_>>()
     };
     families.extend([
         Family {
             samples: each(|stream| stream.packets_in),
             rate: Some(Rate { label: "Packets", unit: "packets/s", factor: 1.0 }),
-            ..family("packets_received", "Packets that arrived", FamilyKind::Counter)
+            ..Family::new("packets_received", "Packets that arrived", FamilyKind::Counter)
         },
         Family {
             samples: of_links(|stream| stream.packets_placed),
-            ..family("packets_placed", "Packets whose payload is in its shot", FamilyKind::Counter)
+            ..Family::new("packets_placed", "Packets whose payload is in its shot", FamilyKind::Counter)
         },
         Family {
             samples: of_links(|stream| stream.shots_seen),
             rate: Some(Rate { label: "Shots", unit: "shots/s", factor: 1.0 }),
-            ..family(
+            ..Family::new(
                 "shots_seen",
                 "Shots that were closed, whether any of their packets arrived or not",
                 FamilyKind::Counter,
@@ -50,19 +51,23 @@ pub(super) fn of_run(reading: &LiveCounters, details: Option<&Details>) -> Vec<F
         // Not counters: a shot that the recorder discards later is moved to the dropped ones.
         Family {
             samples: of_links(|stream| stream.shots_complete),
-            ..family("shots_complete", "Shots with every packet and a valid trailer", FamilyKind::Gauge)
+            ..Family::new("shots_complete", "Shots with every packet and a valid trailer", FamilyKind::Gauge)
         },
         Family {
             samples: of_links(|stream| stream.shots_partial),
             is_loss: true,
-            ..family("shots_partial", "Shots with packets missing or a wrong trailer", FamilyKind::Gauge)
+            ..Family::new("shots_partial", "Shots with packets missing or a wrong trailer", FamilyKind::Gauge)
         },
-        gauge("pool_slots", "Shot buffers of the pool", details.pool.1 as f64),
-        gauge("pool_slots_free", "Shot buffers of the pool that are free", details.pool.0 as f64),
-        gauge("clock_locked", "1 if the receiver's clock follows a reference", u8::from(details.clock.locked).into()),
+        Family::gauge("pool_slots", "Shot buffers of the pool", details.pool.1 as f64),
+        Family::gauge("pool_slots_free", "Shot buffers of the pool that are free", details.pool.0 as f64),
+        Family::gauge(
+            "clock_locked",
+            "1 if the receiver's clock follows a reference",
+            u8::from(details.clock.locked).into(),
+        ),
         Family {
             unit: Some("seconds"),
-            ..gauge(
+            ..Family::gauge(
                 "clock_max_error",
                 "Upper bound of the clock's error; 0 if unknown",
                 details.clock.max_error_ns as f64 / 1e9,
@@ -88,7 +93,7 @@ fn add_more(families: &mut Vec<Family>, streams: &[StreamRunCounters]) {
             let sample = Sample { labels, value: *value as f64 * scale };
             match families.iter_mut().find(|family| family.name == name) {
                 Some(family) => family.samples.push(sample),
-                None => families.push(Family { samples: vec![sample], unit, is_loss, ..family(name, help, kind) }),
+                None => families.push(Family { samples: vec![sample], unit, is_loss, ..Family::new(name, help, kind) }),
             }
         }
     }
@@ -97,39 +102,24 @@ fn add_more(families: &mut Vec<Family>, streams: &[StreamRunCounters]) {
 /// Returns the metrics of a run's progress and end. The end has a value for each cause, so that an alert finds it at 0
 /// before.
 pub(super) fn of_progress(live: &Live, phase: Phase, progress: Option<f64>, seconds: f64) -> Vec<Family> {
-    let phases = [(Phase::Starting, "starting"), (Phase::Waiting, "waiting"), (Phase::Running, "running")];
-    let phases = phases.into_iter().chain([(Phase::Ended, "ended")]);
     let end = live.end().and_then(|end| end.as_ref().ok());
-    let cause = |name: &'static str, is_it: bool| sample(vec![("cause", name.to_owned())], is_it.into());
+    let cause = |name: &'static str, is_it: bool| Sample::count(vec![("cause", name.to_owned())], is_it.into());
     let failed = live.end().is_some_and(Result::is_err);
     let causes = Cause::ALL.into_iter().map(|each| cause(each.name(), end.is_some_and(|end| end.cause == each)));
     let duration = end.map_or(seconds, |end| end.after_s);
-    let mut families = vec![
-        Family {
-            samples: phases
-                .map(|(each, name)| sample(vec![("phase", name.to_owned())], (each == phase).into()))
-                .collect(),
-            ..family("run_phase", "1 for the phase in which the run is, 0 for the others", FamilyKind::Gauge)
-        },
-        Family {
-            unit: Some("seconds"),
-            ..gauge("run_duration", "Time since the start of the run, until its end", duration)
-        },
+    let mut families = progress::families(phase, progress, duration);
+    families.extend([
         Family {
             samples: causes.collect(),
-            ..family("run_end", "1 for the cause for which the run has ended, 0 for the others", FamilyKind::Gauge)
+            ..Family::new("run_end", "1 for the cause for which the run has ended, 0 for the others", FamilyKind::Gauge)
         },
-        gauge(
+        Family::gauge(
             "run_ended_early",
             "1 if the run was cut off before its requested end",
             u8::from(failed || end.is_some_and(|end| end.early)).into(),
         ),
-        counter("triggers", "Triggers of a pre-trigger capture", live.triggers()),
-    ];
-    if let Some(progress) = progress {
-        let help = "Part of the requested shots, or of the requested time, that is over";
-        families.push(Family { unit: Some("ratio"), ..gauge("run_progress", help, progress) });
-    }
+        Family::counter("triggers", "Triggers of a pre-trigger capture", live.triggers()),
+    ]);
     families
 }
 
@@ -150,7 +140,7 @@ pub(super) fn of_stages(readings: &[Reading]) -> Vec<Family> {
         Family {
             unit: Some("seconds"),
             samples: readings.iter().flat_map(states).collect(),
-            ..family(
+            ..Family::new(
                 "stage",
                 "Time of each stage: busy, starved (without input) or stalled (without space for output)",
                 FamilyKind::Counter,
@@ -159,7 +149,7 @@ pub(super) fn of_stages(readings: &[Reading]) -> Vec<Family> {
         Family {
             unit: Some("bytes"),
             samples: readings.iter().map(bytes).collect(),
-            ..family("stage_passed", "Bytes that have passed each stage", FamilyKind::Counter)
+            ..Family::new("stage_passed", "Bytes that have passed each stage", FamilyKind::Counter)
         },
     ]
 }
@@ -172,11 +162,11 @@ pub(super) fn of_links(links: &[LinkStatus]) -> Vec<Family> {
         values.map(sample).collect::<Vec<_>>()
     };
     let families = [
-        family("link_stopped", "1 if nothing arrives from the link any more", FamilyKind::Gauge),
-        family("link_clock_locked", "1 if the offset of the link's clock is known and stable", FamilyKind::Gauge),
+        Family::new("link_stopped", "1 if nothing arrives from the link any more", FamilyKind::Gauge),
+        Family::new("link_clock_locked", "1 if the offset of the link's clock is known and stable", FamilyKind::Gauge),
         Family {
             unit: Some("seconds"),
-            ..family(
+            ..Family::new(
                 "link_clock_offset",
                 "Lead of the link's clock over the reference; of the first link over the receiver's clock",
                 FamilyKind::Gauge,
@@ -202,7 +192,8 @@ pub(super) fn of_drives(drives: &[(String, Level)]) -> Vec<Family> {
         };
         drives.iter().map(sample).collect::<Vec<_>>()
     };
-    let bytes = |name, help, samples| Family { unit: Some("bytes"), samples, ..family(name, help, FamilyKind::Gauge) };
+    let bytes =
+        |name, help, samples| Family { unit: Some("bytes"), samples, ..Family::new(name, help, FamilyKind::Gauge) };
     if drives.is_empty() {
         return Vec::new();
     }
@@ -210,18 +201,6 @@ pub(super) fn of_drives(drives: &[(String, Level)]) -> Vec<Family> {
         bytes("drive_size", "Size of the file system that is recorded to", each(|level| level.capacity)),
         bytes("drive_free", "Free space of the file system that is recorded to", each(|l| l.capacity - l.used)),
     ]
-}
-
-fn family(name: impl Into<Text>, help: impl Into<Text>, kind: FamilyKind) -> Family {
-    Family { name: name.into(), help: help.into(), kind, unit: None, rate: None, is_loss: false, samples: Vec::new() }
-}
-
-fn counter(name: &'static str, help: &'static str, value: u64) -> Family {
-    Family { samples: vec![sample(Vec::new(), value)], ..family(name, help, FamilyKind::Counter) }
-}
-
-fn gauge(name: &'static str, help: &'static str, value: f64) -> Family {
-    Family { samples: vec![Sample { labels: Vec::new(), value }], ..family(name, help, FamilyKind::Gauge) }
 }
 
 /// Returns the counters of every cause: an alert must find them at 0 before the first loss. Causes by which nothing is
@@ -238,15 +217,11 @@ fn dropped(
             causes().map(move |cause| {
                 let mut labels = stream_labels(stream);
                 labels.push(("cause", cause.name().to_owned()));
-                sample(labels, drops(stream).get(cause))
+                Sample::count(labels, drops(stream).get(cause))
             })
         });
-        Family { samples: samples.collect(), is_loss, ..family(name, help, FamilyKind::Counter) }
+        Family { samples: samples.collect(), is_loss, ..Family::new(name, help, FamilyKind::Counter) }
     })
-}
-
-fn sample(labels: Vec<(&'static str, String)>, count: u64) -> Sample {
-    Sample { labels, value: count as f64 }
 }
 
 /// Packets that belong to no stream have the stream `none`.

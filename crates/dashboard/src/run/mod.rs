@@ -5,11 +5,12 @@ mod catalogue;
 mod documented;
 mod families;
 pub mod paint;
+mod standby;
 
-use crate::pictures::unix_ms;
+use crate::log::Log;
 use crate::pictures::{Gallery, Studio};
 use crate::status::{
-    About, Control, LatencyReading, Level, LogEntry, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
+    About, Control, Input, LatencyReading, Level, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
 };
 use crate::{Action, Subject};
 use shotline_acquire::ShotLatencies;
@@ -18,18 +19,20 @@ use shotline_acquire::latency::Latency;
 use shotline_acquire::live::{Details, LinkStatus, Live};
 use shotline_acquire::stages::{Bottleneck, Reading};
 use shotline_acquire::tap::ShotMark;
+pub use standby::{StartRequest, Starter};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Number of shots in the presence map.
 const PRESENCE: usize = 256;
-/// Number of messages that are kept.
-const LOGGED: usize = 100;
 /// Smallest and largest duration of the histograms' bins, as powers of two nanoseconds: 1 us to 17 s.
 const BINS: std::ops::RangeInclusive<u32> = 10..=34;
+
+/// Most samples that Start takes; a probe has its own limit.
+const MAX_SAMPLES: u32 = 1 << 24;
 
 /// What the page says about a run.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +53,8 @@ pub struct RunInfo {
     pub folders: Vec<PathBuf>,
     /// Triggers have an effect.
     pub takes_triggers: bool,
+    /// Number of samples that Start offers.
+    pub samples: u32,
 }
 
 /// A run that is watched.
@@ -58,7 +63,9 @@ pub struct RunSubject {
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
     studio: Studio,
-    started: Instant,
+    /// Takes the page's Start; none: the run begins by itself, and is the only one.
+    starter: Option<Arc<Starter>>,
+    started: OnceLock<Instant>,
     ended: AtomicBool,
     memory: Mutex<Memory>,
 }
@@ -68,8 +75,7 @@ pub struct RunSubject {
 struct Memory {
     marks: VecDeque<ShotMark>,
     journal: Journal,
-    log: VecDeque<LogEntry>,
-    logged: u64,
+    log: Log,
 }
 
 impl Memory {
@@ -85,11 +91,8 @@ impl Memory {
                 journal::Level::Warning => LogLevel::Warning,
                 journal::Level::Error => LogLevel::Error,
             };
-            let (number, unix_ms) = (self.logged, unix_ms());
-            self.log.push_back(LogEntry { number, unix_ms, level, text: event.to_string() });
-            self.logged += 1;
+            self.log.add(level, event.to_string());
         }
-        self.log.drain(..self.log.len().saturating_sub(LOGGED));
     }
 }
 
@@ -97,23 +100,73 @@ impl RunSubject {
     /// Begins to watch a run. `stop` ends it.
     pub fn new(info: RunInfo, live: Arc<Live>, stop: Arc<AtomicBool>, studio: Studio) -> Self {
         live.tap().observe(true);
-        let (started, ended) = (Instant::now(), AtomicBool::new(false));
-        Self { info, live, stop, studio, started, ended, memory: Mutex::default() }
+        let (started, ended) = (Instant::now().into(), AtomicBool::new(false));
+        Self { info, live, stop, studio, starter: None, started, ended, memory: Mutex::default() }
     }
 
-    /// Notes that the run is over: its numbers are final.
-    pub fn end(&self) {
-        self.ended.store(true, Relaxed);
-        self.live.tap().observe(false);
+    /// Stands by: the run begins with [`begin`](Self::begin) after the page's Start, and so does the next one at its end.
+    #[must_use]
+    pub fn standing_by(self, starter: Arc<Starter>) -> Self {
+        Self { starter: Some(starter), started: OnceLock::new(), ..self }
+    }
+
+    /// Notes that the run begins.
+    pub fn begin(&self) {
+        self.started.get_or_init(Instant::now);
     }
 
     fn phase(&self) -> Phase {
         match (self.ended.load(Relaxed), self.live.is_listening(), self.live.read().packets) {
             (true, ..) => Phase::Ended,
+            _ if self.started.get().is_none() => Phase::Standby,
             (_, false, _) => Phase::Starting,
             (_, true, 0) => Phase::Waiting,
             _ => Phase::Running,
         }
+    }
+
+    /// Returns `true` from the beginning of the run until its end.
+    fn is_running(&self) -> bool {
+        !matches!(self.phase(), Phase::Standby | Phase::Ended)
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        let during = vec![Phase::Starting, Phase::Waiting, Phase::Running];
+        let start = self.starter.as_ref().map(|_| {
+            let label = "Samples per channel and shot";
+            Control {
+                action: "start",
+                label: "Start",
+                about: "Starts a run, which is written to a new file.".into(),
+                phases: vec![Phase::Standby, Phase::Ended],
+                input: Some(Input { field: "samples", label, value: self.info.samples, range: [1, MAX_SAMPLES] }),
+            }
+        });
+        let stop = Control {
+            action: "stop",
+            label: "Stop",
+            about: "Ends the run cleanly: all that was received is in the file.".into(),
+            phases: during.clone(),
+            input: None,
+        };
+        let about = "Records the time around now.".into();
+        let trigger = Control { action: "trigger", label: "Trigger", about, phases: during, input: None };
+        let trigger = self.info.takes_triggers.then_some(trigger);
+        start.into_iter().chain([stop]).chain(trigger).collect()
+    }
+
+    fn start(&self, samples: Option<u32>) -> Result<String, String> {
+        let Some(starter) = &self.starter else {
+            return Err("this run begins by itself: runs that a page starts need --standby".into());
+        };
+        if self.is_running() {
+            return Err("a run is in progress: stop it first".into());
+        }
+        if samples.is_some_and(|samples| !(1..=MAX_SAMPLES).contains(&samples)) {
+            return Err(format!("expected 1 to {MAX_SAMPLES} samples per channel and shot"));
+        }
+        starter.start(StartRequest { samples });
+        Ok("The run starts.".into())
     }
 
     fn progress(&self, rows: u64, seconds: f64) -> Option<f64> {
@@ -155,27 +208,20 @@ impl Subject for RunSubject {
                 ),
             ]);
         }
-        let mut controls = vec![Control {
-            action: "stop",
-            label: "Stop",
-            about: "Ends the run cleanly: all that was received is in the file.",
-        }];
-        if self.info.takes_triggers {
-            controls.push(Control { action: "trigger", label: "Trigger", about: "Records the time around now." });
-        }
         About {
             program: self.info.program.clone(),
             command: self.info.command.clone(),
             title: self.info.title.clone(),
             settings,
-            controls,
+            controls: self.controls(),
             pictures: self.studio.gallery().kinds().to_vec(),
         }
     }
 
     fn status(&self) -> Status {
         let (reading, details, alignment) = (self.live.read(), self.live.details(), self.live.alignment());
-        let (seconds, phase) = (self.started.elapsed().as_secs_f64(), self.phase());
+        let phase = self.phase();
+        let seconds = self.started.get().map_or(0.0, |started| started.elapsed().as_secs_f64());
         let readings = self.live.stages();
         let progress = self.progress(reading.rows, seconds);
         let drives = drives(&self.info.folders);
@@ -203,12 +249,14 @@ impl Subject for RunSubject {
                 .collect(),
             presence: memory.marks.iter().map(presence).collect(),
             tables: details.iter().map(|details| links(details, &alignment.links)).collect(),
-            log: memory.log.iter().cloned().collect(),
+            log: memory.log.entries(),
         }
     }
 
     fn control(&self, action: &Action) -> Result<String, String> {
         match action {
+            Action::Start { samples } => self.start(*samples),
+            Action::Stop {} if self.starter.is_some() && !self.is_running() => Err("no run is in progress".into()),
             Action::Stop {} => {
                 self.stop.store(true, Relaxed);
                 Ok("The run ends; all that was received is written to the file.".into())
@@ -219,6 +267,11 @@ impl Subject for RunSubject {
             }
             Action::Trigger {} => Err("this run records everything: triggers need --pre-trigger".into()),
         }
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Relaxed);
+        self.live.tap().observe(false);
     }
 
     fn gallery(&self) -> Arc<Gallery> {

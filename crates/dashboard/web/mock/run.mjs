@@ -64,11 +64,26 @@ export class Run {
         ["format", "int16, 256 channels x 360 samples"],
       ],
       controls: [
-        { action: "trigger", label: "Trigger", about: "Keeps the shots around this moment." },
+        {
+          action: "start",
+          label: "Start",
+          about: "Starts a run, which is written to a new file.",
+          phases: ["standby", "ended"],
+          input: { field: "samples", label: "Samples per channel and shot", value: 360, range: [1, 4096] },
+        },
         {
           action: "stop",
           label: "Stop",
           about: "Ends the run cleanly: shots in progress are written, and the file is closed.",
+          phases: ["starting", "waiting", "running"],
+          input: null,
+        },
+        {
+          action: "trigger",
+          label: "Trigger",
+          about: "Keeps the shots around this moment.",
+          phases: ["waiting", "running"],
+          input: null,
         },
       ],
       pictures,
@@ -255,7 +270,11 @@ export class Run {
     };
   }
 
-  control(action) {
+  control({ action, samples }) {
+    if (action === "start" && this.phase() === "ended") {
+      this.say("info", `started with ${samples} samples`);
+      return { done: `the run starts with ${samples} samples` };
+    }
     if (this.phase() === "ended") return { error: "the run has ended" };
     if (action === "trigger") {
       this.triggers += 1;

@@ -61,7 +61,7 @@ function control(run, request, json) {
   request.on("end", () => {
     if (request.headers.authorization !== `Bearer ${TOKEN}`)
       return json(401, { error: "the token is missing or wrong" });
-    const result = run.control(JSON.parse(body).action);
+    const result = run.control(JSON.parse(body));
     json(result.error ? 409 : 200, result);
   });
 }

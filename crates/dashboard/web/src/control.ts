@@ -39,13 +39,13 @@ export interface ControlResult {
   text: string;
 }
 
-/** Requests an action. Never throws. */
-export async function request(action: string): Promise<ControlResult> {
+/** Requests an action, with the fields that it takes. Never throws. */
+export async function request(action: string, fields: Record<string, number> = {}): Promise<ControlResult> {
   try {
     const reply = await fetch("api/control", {
       method: "POST",
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-      body: JSON.stringify({ action }),
+      body: JSON.stringify({ action, ...fields }),
     });
     if (reply.status === 401) setToken("");
     return result(reply.ok, reply.status, await reply.text());

@@ -3,25 +3,34 @@
 import { useEffect, useState } from "preact/hooks";
 import { type ControlResult, hasToken, request, setToken } from "./control.ts";
 import { Dialog } from "./dialog.tsx";
-import type { Control } from "./protocol.ts";
+import type { Control, Input } from "./protocol.ts";
 import type { Store } from "./store.ts";
 
 /** Actions that cannot be undone. */
 const CONFIRMED = ["stop"];
 
+/** A control that is pressed, and what it still needs. */
+type Pending = { control: Control; fields?: Record<string, number>; needs: "token" | "input" | "confirmation" };
+
 export function Controls({ store }: { store: Store }) {
   const controls = store.about?.controls ?? [];
-  const [confirmed, setConfirmed] = useState<Control | null>(null);
-  const [wanted, setWanted] = useState<Control | null>(null);
+  const [pending, setPending] = useState<Pending | null>(null);
   const [result, setResult] = useState<ControlResult | null>(null);
   if (!controls.length) return null;
-  const run = async (control: Control) => {
-    setConfirmed(null);
-    if (!hasToken()) return setWanted(control);
+  const run = async (control: Control, fields?: Record<string, number>) => {
+    if (!hasToken()) return setPending({ control, fields, needs: "token" });
+    setPending(null);
     setResult(null);
-    setResult(await request(control.action));
+    setResult(await request(control.action, fields));
   };
-  const isOver = store.connection.kind !== "open" || store.status?.phase === "ended";
+  const press = (control: Control) => {
+    if (control.input) setPending({ control, needs: "input" });
+    else if (CONFIRMED.includes(control.action)) setPending({ control, needs: "confirmation" });
+    else void run(control);
+  };
+  const isUsable = (control: Control) => store.connection.kind === "open" && control.phases.includes(phase);
+  const phase = store.status?.phase ?? "starting";
+  const cancel = () => setPending(null);
   return (
     <div class="controls">
       {controls.map((control) => (
@@ -30,17 +39,27 @@ export function Controls({ store }: { store: Store }) {
           type="button"
           class={control.action}
           title={control.about}
-          disabled={isOver}
-          onClick={() => (CONFIRMED.includes(control.action) ? setConfirmed(control) : run(control))}
+          disabled={!isUsable(control)}
+          onClick={() => press(control)}
         >
           {control.label}
         </button>
       ))}
       {result && <Result result={result} close={() => setResult(null)} />}
-      {confirmed && (
-        <Confirmation control={confirmed} cancel={() => setConfirmed(null)} confirm={() => run(confirmed)} />
+      {pending?.needs === "confirmation" && (
+        <Confirmation control={pending.control} cancel={cancel} confirm={() => run(pending.control)} />
       )}
-      {wanted && <TokenInput cancel={() => setWanted(null)} enter={() => (setWanted(null), void run(wanted))} />}
+      {pending?.needs === "input" && pending.control.input && (
+        <NumberInput
+          control={pending.control}
+          input={pending.control.input}
+          cancel={cancel}
+          enter={(fields) => run(pending.control, fields)}
+        />
+      )}
+      {pending?.needs === "token" && (
+        <TokenInput cancel={cancel} enter={() => void run(pending.control, pending.fields)} />
+      )}
     </div>
   );
 }
@@ -82,6 +101,49 @@ function Confirmation({ control, cancel, confirm }: ConfirmationProps) {
           {control.label}
         </button>
       </div>
+    </Dialog>
+  );
+}
+
+interface NumberInputProps {
+  control: Control;
+  input: Input;
+  cancel: () => void;
+  enter: (fields: Record<string, number>) => void;
+}
+
+function NumberInput({ control, input, cancel, enter }: NumberInputProps) {
+  const [value, setValue] = useState(String(input.value));
+  const [min, max] = input.range;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    enter({ [input.field]: Number(value) });
+  };
+  return (
+    <Dialog title={control.label} close={cancel}>
+      <form onSubmit={submit}>
+        <p>{control.about}</p>
+        <label>
+          {input.label}
+          <input
+            type="number"
+            required
+            min={min}
+            max={max}
+            step={1}
+            value={value}
+            onInput={(event) => setValue(event.currentTarget.value)}
+          />
+        </label>
+        <div class="buttons">
+          <button type="button" onClick={cancel}>
+            Cancel
+          </button>
+          <button type="submit" class={control.action}>
+            {control.label}
+          </button>
+        </div>
+      </form>
     </Dialog>
   );
 }

@@ -10,6 +10,7 @@ import type { Store } from "./store.ts";
 import { nextTheme, theme } from "./theme.ts";
 
 const PHASES: Record<Phase, string> = {
+  standby: "Standing by",
   starting: "Starting",
   waiting: "Waiting for data",
   running: "Running",

@@ -24,6 +24,15 @@ export interface Control {
   action: string;
   label: string;
   about: string;
+  phases: Phase[];
+  input: Input | null;
+}
+
+export interface Input {
+  field: string;
+  label: string;
+  value: number;
+  range: [number, number];
 }
 
 export interface Status {
@@ -40,7 +49,7 @@ export interface Status {
   log: LogEntry[];
 }
 
-export type Phase = "starting" | "waiting" | "running" | "ended";
+export type Phase = "standby" | "starting" | "waiting" | "running" | "ended";
 
 export interface Family {
   name: string;

@@ -170,6 +170,23 @@ async function testControls(page, mayStop) {
   await page.locator(".result.done").waitFor();
   await page.locator(".badge.ended").waitFor();
   await shoot(page, "ended");
+  await testStart(page);
+}
+
+/** Start takes a number, and only one in its range. */
+async function testStart(page) {
+  const start = page.locator(".controls > button.start");
+  if (!(await start.count())) return;
+  await start.click();
+  const dialog = page.getByRole("dialog");
+  const samples = dialog.getByRole("spinbutton");
+  await samples.fill("0");
+  await dialog.getByRole("button", { name: "Start" }).click();
+  assert.ok(await samples.evaluate((input) => !input.validity.valid), "0 samples are refused");
+  await samples.fill("512");
+  await shoot(page, "start", false);
+  await dialog.getByRole("button", { name: "Start" }).click();
+  await page.locator(".result.done", { hasText: "start" }).waitFor();
 }
 
 async function testLayouts(browser, url) {

@@ -58,19 +58,21 @@ export function record<T extends object>(fields: { [K in keyof T]: Check<T[K]> }
 }
 
 const labels = list(pair(text, text));
+const phase = oneOf("standby", "starting", "waiting", "running", "ended");
+const input = record({ field: text, label: text, value: number, range: pair(number, number) });
 
 export const about: Check<About> = record<About>({
   program: text,
   command: text,
   title: text,
   settings: list(pair(text, text)),
-  controls: list(record({ action: text, label: text, about: text })),
+  controls: list(record({ action: text, label: text, about: text, phases: list(phase), input: orNull(input) })),
   pictures: list(record({ kind: text, label: text, about: text })),
 });
 
 export const status: Check<Status> = record<Status>({
   seconds: number,
-  phase: oneOf("starting", "waiting", "running", "ended"),
+  phase,
   progress: orNull(number),
   families: list(
     record({

@@ -1,8 +1,10 @@
 //! `shotline record`: records a probe, or another sender, into a file.
 
+mod standby;
+
 use crate::log::{LogFormat, with_log};
 use crate::output::{self, Summary, print_report};
-use crate::serve::{Page, ServeArgs};
+use crate::serve::ServeArgs;
 use crate::transport;
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
@@ -14,6 +16,7 @@ use shotline_memory::Regions;
 use shotline_transport::IoError;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Arguments of `shotline record`.
@@ -32,6 +35,7 @@ Examples:
   shotline record --probe [::1]:47910 --out nvme:/dev/ng0n1 --shots 1000              a raw drive, by NVMe commands
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
   shotline record --probe [::1]:47910 --out run.h5 --serve 127.0.0.1:8080            a page to watch the run, metrics
+  shotline record --probe [::1]:47910 --out run.h5 --serve 127.0.0.1:8080 --standby   runs that the page starts
   shotline record --probe [::1]:47910 --out run.h5 --log json 2>>run.log             losses and other events, for programs
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
@@ -58,41 +62,62 @@ pub struct Args {
     log: Option<LogFormat>,
     #[command(flatten)]
     serve: ServeArgs,
+    /// Wait for Start on the page, which can change --samples, and again after each run. The first file has the name of
+    /// --out, the next ones have a number in addition; existing files are not replaced
+    #[arg(long, requires_all = ["serve", "out"], conflicts_with_all = ["force", "discard"], help_heading = "Page")]
+    standby: bool,
 }
 
 /// Records until the end that the settings define, or until Ctrl-C.
-pub fn run(args: Args) -> Result {
+pub fn run(mut args: Args) -> Result {
+    let flags = std::mem::take(&mut args.settings);
     let settings = match &args.config {
-        Some(path) => File::read(path)?.with_flags(args.settings)?,
+        Some(path) => File::read(path)?.with_flags(flags)?,
         None => {
-            args.settings.check()?;
-            args.settings
+            flags.check()?;
+            flags
         }
     };
-    let listens = settings.listen;
-    let shows_notices = listens.is_some() && !args.json && !args.quiet && !args.progress && args.log.is_none();
     let stop = signals::stop_flag()?;
-    let show = if args.progress {
-        Show::Lines
-    } else if !args.quiet && !args.json && args.log.is_none() && std::io::stderr().is_terminal() {
-        Show::Screen
-    } else {
-        Show::Nothing
-    };
-    let (outcome, page) = with_view(show, Target::of(&settings), |live| -> Result<(Outcome, Option<Page>)> {
-        // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
-        signals::on_trigger(live.trigger())
-            .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
-        live.on_notice(move |notice| announce(&notice, shows_notices));
-        let page = args.serve.run("record", &settings, live, &stop, args.log)?;
-        let outcome = with_log(args.log, live, || run_on_transport(&settings, &stop, live))?;
-        Ok((outcome, page))
-    })?;
-    let summary = Summary::of(&outcome);
-    print_report(args.json, &summary)?;
+    if args.standby {
+        return standby::run(&args, settings, &stop);
+    }
+    let live = Arc::new(Live::default());
+    let page = args.serve.open("record", &settings, &live, &stop, args.log)?;
+    let outcome = args.record(&settings, &stop, &live)?;
     if let Some(page) = page {
         page.linger(&stop);
     }
+    check(&settings, &outcome)
+}
+
+impl Args {
+    /// Records once, and prints the report.
+    fn record(&self, settings: &Settings, stop: &AtomicBool, live: &Arc<Live>) -> Result<Outcome> {
+        let is_calm = !self.json && !self.quiet && self.log.is_none();
+        let shows_notices = settings.listen.is_some() && is_calm && !self.progress;
+        let show = if self.progress {
+            Show::Lines
+        } else if is_calm && std::io::stderr().is_terminal() {
+            Show::Screen
+        } else {
+            Show::Nothing
+        };
+        let outcome = with_view(show, Target::of(settings), live, || {
+            // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
+            signals::on_trigger(live.trigger())
+                .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
+            live.on_notice(move |notice| announce(&notice, shows_notices));
+            with_log(self.log, live, || run_on_transport(settings, stop, live))
+        })?;
+        print_report(self.json, &Summary::of(&outcome))?;
+        Ok(outcome)
+    }
+}
+
+/// Returns why a run that has a report did not do what was requested, if so.
+fn check(settings: &Settings, outcome: &Outcome) -> Result {
+    let summary = Summary::of(outcome);
     // A probe reports what it sent.
     if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && outcome.total().placed == 0) {
         let (packets, local) = (summary.packets, outcome.local);
@@ -107,7 +132,7 @@ pub fn run(args: Args) -> Result {
         .into());
     }
     // Other senders do not report.
-    if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
+    if let Some(address) = settings.listen.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
             "no shot was received at {address} in {} packets: check that the sender is on, that this is its destination, and that the geometry is right",
             summary.packets

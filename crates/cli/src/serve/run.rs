@@ -1,45 +1,28 @@
-//! `--serve`: the page to watch a long-running command.
+//! The page of a run.
 
+use super::{PROGRAM, Page, PageArgs, Site};
 use crate::Result;
 use crate::array::{ArrayArgs, CentreArgs};
 use crate::log::LogFormat;
 use crate::view::Target;
 use shotline_acquire::config::Settings;
-use shotline_acquire::journal::Event;
 use shotline_acquire::live::Live;
-use shotline_dashboard::guard::Guard;
 use shotline_dashboard::pictures::Studio;
 use shotline_dashboard::run::paint::{ArrayChoice, PaintOptions, PictureSet};
 use shotline_dashboard::run::{RunInfo, RunSubject};
-use shotline_dashboard::{Options, Server};
-use shotline_verbs::cm::Token;
 use shotline_wire::framing::Kind;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
-/// Arguments of the page.
+/// Number of samples that Start offers if the settings have none.
+const SAMPLES: u32 = 2000;
+
+/// Arguments of a run's page.
 #[derive(clap::Args)]
 pub struct ServeArgs {
-    /// Serve a page to watch the command, and its metrics for Prometheus, at this address, such as 127.0.0.1:8080
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Page")]
-    serve: Option<SocketAddr>,
-    /// Name of this machine by which browsers open the page; addresses and localhost need none
-    #[arg(long, value_name = "NAME", requires = "serve", value_delimiter = ',', help_heading = "Page")]
-    serve_name: Vec<String>,
-    /// Accept the page's controls from other machines as well, with the token
-    #[arg(long, requires = "serve", help_heading = "Page")]
-    serve_control: bool,
-    /// File with the token of the controls, readable only by its owner [default: a random one, which is printed]
-    #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
-    serve_token_file: Option<PathBuf>,
-    /// Time after the run for which the final state is still served, so that it is scraped; Ctrl-C ends it. A run that
-    /// was stopped by Ctrl-C or by the page is not served any more
-    #[arg(long, value_name = "SECONDS", requires = "serve", default_value_t = 0, help_heading = "Page")]
-    serve_linger_s: u64,
+    #[command(flatten)]
+    page: PageArgs,
     /// Pictures on the page: ultrasound, digitizer, frames or none [default: by the framing and the sample format]
     #[arg(long, value_name = "NAME", requires = "serve", help_heading = "Page")]
     pictures: Option<PictureSet>,
@@ -52,34 +35,22 @@ pub struct ServeArgs {
     centre: CentreArgs,
 }
 
-/// A page of a run.
-pub struct Page {
-    subject: Arc<RunSubject>,
-    linger: Duration,
-    /// Its clients get the last state when it is dropped.
-    _server: Server,
-}
-
-impl Page {
-    /// Serves the final state for the requested time, or until `stop` is set.
-    pub fn linger(self, stop: &AtomicBool) {
-        self.subject.end();
-        let end = Instant::now() + self.linger;
-        while Instant::now() < end && !stop.load(Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
+impl ServeArgs {
+    /// Returns where the page is served; none if it is not requested.
+    pub fn site(&self, log: Option<LogFormat>) -> Result<Option<Site>> {
+        let site = self.page.site(log)?;
+        let centre = self.centre.centre_mhz.map(|_| "--centre-mhz");
+        match self.array.given().chain(centre).next().filter(|_| site.is_none()) {
+            Some(flag) => Err(format!(
+                "{flag} describes the array for the pictures of a page: add --serve ADDRESS:PORT, or omit it"
+            )
+            .into()),
+            None => Ok(site),
         }
     }
-}
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        self.subject.end();
-    }
-}
-
-impl ServeArgs {
-    /// Serves the page of a run until the returned value is dropped, if the arguments request one.
-    pub fn run(
+    /// Serves the page of a run until the returned value is dropped, if one is requested.
+    pub fn open(
         &self,
         command: &'static str,
         settings: &Settings,
@@ -87,35 +58,21 @@ impl ServeArgs {
         stop: &Arc<AtomicBool>,
         log: Option<LogFormat>,
     ) -> Result<Option<Page>> {
-        let Some(address) = self.serve else {
-            let centre = self.centre.centre_mhz.map(|_| "--centre-mhz");
-            return match self.array.given().chain(centre).next() {
-                Some(flag) => Err(format!(
-                    "{flag} describes the array for the pictures of a page: add --serve ADDRESS:PORT, or omit it"
-                )
-                .into()),
-                None => Ok(None),
-            };
-        };
-        let token = match &self.serve_token_file {
-            Some(path) => Token::read(path)?,
-            None => Token::random()?,
-        };
+        let Some(mut site) = self.site(log)? else { return Ok(None) };
+        let subject = self.subject(command, settings, live, stop)?;
+        site.open(Arc::new(subject)).map(Some)
+    }
+
+    /// Returns what the page of a run shows. `stop` ends the run.
+    pub fn subject(
+        &self,
+        command: &'static str,
+        settings: &Settings,
+        live: &Arc<Live>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<RunSubject> {
         let studio = Studio::open(self.picture_set(settings).painters(live, &self.paint_options()))?;
-        let info = info(command, settings);
-        let subject = Arc::new(RunSubject::new(info, Arc::clone(live), Arc::clone(stop), studio));
-        let guard =
-            Guard { names: self.serve_name.clone(), remote_control: self.serve_control, token: token.to_string() };
-        let server = Server::start(Options { address, guard }, Arc::clone(&subject) as _)?;
-        // The file's owner knows a token from a file.
-        let fragment = if self.serve_token_file.is_some() { String::new() } else { format!("#token={token}") };
-        let url = format!("http://{}/{fragment}", server.address());
-        match log {
-            Some(log) => log.print(&Event::Serving { url }),
-            None => errln!("page: {url}"),
-        }
-        let linger = Duration::from_secs(self.serve_linger_s);
-        Ok(Some(Page { subject, linger, _server: server }))
+        Ok(RunSubject::new(info(command, settings), Arc::clone(live), Arc::clone(stop), studio))
     }
 
     /// Returns the pictures that are requested, or else those of the sender in the settings.
@@ -166,7 +123,7 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
     folders.sort();
     folders.dedup();
     RunInfo {
-        program: concat!("shotline ", env!("CARGO_PKG_VERSION")).into(),
+        program: PROGRAM.into(),
         command: command.into(),
         title,
         settings: listed.into_iter().map(|(key, value)| (key.into(), words(value))).collect(),
@@ -174,6 +131,7 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
         seconds,
         folders,
         takes_triggers: settings.pre_trigger.is_some(),
+        samples: settings.samples.unwrap_or(SAMPLES),
     }
 }
 
