@@ -83,6 +83,8 @@ pub struct About {
     pub geometry: Geometry,
     /// Number of links.
     pub links: usize,
+    /// Number of each link's queue pair; empty if the framing has none.
+    pub queue_pairs: Vec<u32>,
     /// Local address of the packets.
     pub local: SocketAddr,
     /// Period of the sender's test patterns; 0 for real samples.

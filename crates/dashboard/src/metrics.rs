@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::sync::Arc;
 
 /// Prefix of every name, except for those of the process, which every program has under the same names.
 pub const PREFIX: &str = "shotline";
@@ -51,7 +52,7 @@ impl Format {
 ///
 /// # Errors
 /// Does not occur: a text in memory can always be extended.
-pub fn text(status: Status, program: &str, format: Format) -> Result<String, fmt::Error> {
+pub fn text(status: Arc<Status>, program: &str, format: Format) -> Result<String, fmt::Error> {
     let version = program.split_once(' ').map_or(program, |(_, version)| version).to_owned();
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Process(Usage::now())));
@@ -87,7 +88,7 @@ impl Collector for Process {
 
 #[derive(Debug)]
 struct Snapshot {
-    status: Status,
+    status: Arc<Status>,
     version: String,
 }
 
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(Format::accepted(None), Format::Prometheus);
     }
 
-    fn of_latency() -> Status {
+    fn of_latency() -> Arc<Status> {
         let latencies = vec![LatencyReading {
             name: "shot_latency".into(),
             help: "Time of a shot".into(),
@@ -196,7 +197,7 @@ mod tests {
             quantiles_s: [0.0; 5],
             bins: vec![(0.001, 2), (0.002, 2), (0.004, 7)],
         }];
-        Status { latencies, ..Status::default() }
+        Arc::new(Status { latencies, ..Status::default() })
     }
 
     #[test]
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_process_has_the_names_of_all_programs() {
-        let text = text(Status::default(), "shotline 1.2.3", Format::Prometheus).unwrap();
+        let text = text(Arc::default(), "shotline 1.2.3", Format::Prometheus).unwrap();
         for start in [
             "process_cpu_seconds_total ",
             "process_start_time_seconds ",

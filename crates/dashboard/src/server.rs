@@ -3,6 +3,7 @@
 use crate::assets::{ASSETS, Asset};
 use crate::guard::{Guard, Refusal};
 use crate::socket::{self, Feed};
+use crate::status::Status;
 use crate::{Action, Subject, metrics};
 use axum::body::{Body, Bytes};
 use axum::extract::ws::WebSocketUpgrade;
@@ -18,9 +19,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tower::ServiceExt as _;
 
@@ -126,10 +127,36 @@ impl Drop for Server {
     }
 }
 
+/// Time for which requests get the same state: however many clients there are, it is read ten times a second.
+const STATE_LIFETIME: Duration = Duration::from_millis(100);
+
+/// The state of a subject for requests.
+struct States {
+    subject: Arc<dyn Subject>,
+    newest: Mutex<Option<(Instant, Arc<Status>)>>,
+}
+
+impl States {
+    /// Returns the state, which is at most [`STATE_LIFETIME`] old.
+    fn get(&self) -> Arc<Status> {
+        // The state stays valid if a thread panics while it holds the lock.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*newest {
+            Some((read, status)) if read.elapsed() < STATE_LIFETIME => Arc::clone(status),
+            _ => {
+                let status = Arc::new(self.subject.status());
+                *newest = Some((Instant::now(), Arc::clone(&status)));
+                status
+            }
+        }
+    }
+}
+
 /// What handlers share.
 #[derive(Clone)]
 struct Shared {
     subject: Arc<dyn Subject>,
+    states: Arc<States>,
     guard: Arc<Guard>,
     feed: Arc<Feed>,
 }
@@ -141,7 +168,8 @@ struct Peer(IpAddr);
 async fn serve(listener: TcpListener, guard: Guard, subject: Arc<dyn Subject>, mut stopped: oneshot::Receiver<()>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let feed = Feed::start(Arc::clone(&subject));
-    let router = router(Shared { subject, guard: Arc::new(guard), feed: Arc::clone(&feed) });
+    let states = Arc::new(States { subject: Arc::clone(&subject), newest: Mutex::default() });
+    let router = router(Shared { subject, states, guard: Arc::new(guard), feed: Arc::clone(&feed) });
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
@@ -247,7 +275,7 @@ async fn add_headers(request: Request, next: Next) -> Response {
 
 async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let (about, format) = (shared.subject.about(), metrics::Format::accepted(text(&headers, ACCEPT)));
-    match metrics::text(shared.subject.status(), &about.program, format) {
+    match metrics::text(shared.states.get(), &about.program, format) {
         // Programs between the server and its clients must not mix up the formats.
         Ok(text) => ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -259,7 +287,7 @@ async fn about(State(shared): State<Shared>) -> Response {
 }
 
 async fn status(State(shared): State<Shared>) -> Response {
-    axum_json(&shared.subject.status()).into_response()
+    axum_json(&*shared.states.get()).into_response()
 }
 
 async fn control(

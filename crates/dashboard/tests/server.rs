@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
@@ -208,6 +209,21 @@ fn metrics_are_escaped_and_end_as_the_format_requires() {
     assert!(reply.contains(r#"shotline_states_total{cause="a\"b\\c\nd"} "#), "{reply}");
     assert!(reply.contains("# TYPE shotline_states counter\n") && reply.contains("shotline_running 1"), "{reply}");
     assert!(reply.trim_end().ends_with("# EOF"), "{reply}");
+}
+
+#[test]
+fn many_requests_read_the_state_a_few_times() {
+    let (server, subject) = started();
+    let to = server.address();
+    let (begin, before) = (Instant::now(), subject.states.load(Relaxed));
+    for _ in 0..100 {
+        assert!(get(to, "/api/status", &host(to)).starts_with("HTTP/1.1 200"));
+        assert!(get(to, "/metrics", &host(to)).starts_with("HTTP/1.1 200"));
+    }
+    // Ten times a second for all requests, and four times for all pages.
+    let max = 2.0 + 14.0 * begin.elapsed().as_secs_f64();
+    let read = subject.states.load(Relaxed) - before;
+    assert!(read as f64 <= max, "{read} readings, expected up to {max:.0}");
 }
 
 #[test]

@@ -149,6 +149,7 @@ impl<'a> PreparedRun<'a> {
             framing: self.framing.name(),
             geometry: self.geometry,
             links: self.configs.len(),
+            queue_pairs: self.configs.iter().filter(|_| self.framing.has_icrc()).map(|config| config.key).collect(),
             local,
             pattern_period: self.instrument.pattern_period,
             array: self.instrument.array,

@@ -89,13 +89,14 @@ fn describe<'a>(
             describe.links
         )));
     }
-    let geometry = Geometry::new(
-        describe.channels,
-        settings.samples.unwrap_or(SAMPLES.min(describe.max_samples)),
-        describe.bits,
-        describe.packing,
-        describe.sample_rate_hz,
-    )?;
+    let samples = settings.samples.unwrap_or(SAMPLES.min(describe.max_samples));
+    if samples > describe.max_samples {
+        let max = describe.max_samples;
+        return Err(RunError::Settings(format!(
+            "the probe acquires up to {max} samples per channel and shot: expected --samples from 1 to {max}, found {samples}"
+        )));
+    }
+    let geometry = Geometry::new(describe.channels, samples, describe.bits, describe.packing, describe.sample_rate_hz)?;
     let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
     check_shape(settings, "the probe has", Shape { channels, bits, packing, sample_rate_hz })?;
     let name = describe.model.as_str().to_owned();

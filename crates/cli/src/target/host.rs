@@ -30,6 +30,9 @@ pub trait TargetHost: Host {
     fn state(&self) -> State;
 }
 
+/// Maximum number of queue pairs of an initiator that are listed.
+const MAX_PAIRS: usize = 64;
+
 /// A listener for initiators that do not use a control connection.
 pub trait Listener<P> {
     /// Accepts initiators and serves them. Returns `true` if there was anything to do.
@@ -164,6 +167,7 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
             session,
             address: initiator.peer,
             queue_pairs: initiator.queue_pairs(),
+            pairs: exports.queue_pairs(initiator).take(MAX_PAIRS).collect(),
             regions: exports.usage(initiator),
             counters: exports.initiator_counters(initiator),
         });

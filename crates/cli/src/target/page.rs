@@ -3,14 +3,20 @@
 use super::report::Report;
 use shotline_dashboard::status::{Family, FamilyKind, Phase, Rate, Sample, Status, Table};
 use shotline_memory::{RegistrationCounters, format_bytes};
-use shotline_verbs::cm::operations;
+use shotline_verbs::cm::{QueuePairState, operations};
+use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::BTreeMap;
 
 /// Returns the state of a target.
 pub(super) fn status(report: &Report) -> Status {
     let phase = if report.initiators.is_empty() { Phase::Waiting } else { Phase::Running };
     let families = families(report).into_iter().filter(|family| !family.samples.is_empty()).collect();
-    Status { phase, families, tables: vec![regions(report), initiators(report)], ..Status::default() }
+    Status { phase, families, tables: tables(report), ..Status::default() }
+}
+
+fn tables(report: &Report) -> Vec<Table> {
+    let tables = [regions(report), initiators(report), queue_pairs(report)].into_iter();
+    tables.filter(|table| !table.rows.is_empty()).collect()
 }
 
 fn families(report: &Report) -> Vec<Family> {
@@ -46,7 +52,27 @@ fn families(report: &Report) -> Vec<Family> {
         },
         Family::counter("memory_refused", "Requests for memory that were refused", memory.refused),
     ]);
+    families.extend(report.spacefibre.as_ref().map(repairs));
     families
+}
+
+/// Returns what SpaceFibre links have repaired, and what their datagrams have lost, which the links repair.
+fn repairs(links: &LinksStatus) -> Family {
+    let (link, datagrams) = links.totals();
+    let events = [
+        ("retry", link.retries),
+        ("item_resent", link.items_resent),
+        ("frame_dropped", link.frames_dropped),
+        ("crc16_error", link.crc16_errors),
+        ("crc8_error", link.crc8_errors),
+        ("link_reset", link.link_resets),
+        ("datagram_lost", datagrams.lost),
+        ("datagram_malformed", datagrams.malformed + datagrams.malformed_records),
+    ];
+    Family {
+        samples: events.map(|(event, count)| Sample::count(vec![("event", event.to_owned())], count)).to_vec(),
+        ..Family::new("spacefibre_link_events", "Errors and repairs of SpaceFibre links, by event", FamilyKind::Counter)
+    }
 }
 
 fn regions_used(report: &Report) -> Vec<Family> {
@@ -122,4 +148,25 @@ fn initiators(report: &Report) -> Table {
         ]
     });
     Table { title: "Initiators".into(), columns: columns.map(Into::into).to_vec(), rows: rows.collect() }
+}
+
+fn queue_pairs(report: &Report) -> Table {
+    let columns =
+        ["queue pair", "initiator", "service", "state", "peer", "packets in", "packets out", "repeated", "dropped"];
+    let rows = report.initiators.iter().flat_map(|initiator| {
+        initiator.state.pairs.iter().map(|QueuePairState { number, service, peer, state, counters }| {
+            vec![
+                format!("{number:#08x}"),
+                initiator.state.session.to_string(),
+                service.to_string(),
+                state.map_or("-".into(), |state| state.to_string()),
+                peer.map_or("-".into(), |peer| format!("{peer:#08x}")),
+                counters.packets_in.to_string(),
+                counters.packets_out.to_string(),
+                counters.retransmitted.to_string(),
+                counters.drops.values().sum::<u64>().to_string(),
+            ]
+        })
+    });
+    Table { title: "Queue pairs".into(), columns: columns.map(Into::into).to_vec(), rows: rows.collect() }
 }

@@ -4,7 +4,9 @@ use crate::output::{CpuTime, Rows};
 use serde::Serialize;
 use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{ControlCounters, EndpointCounters, Export, MemoryBudgetState, SessionId, operations};
+use shotline_verbs::cm::{
+    ControlCounters, EndpointCounters, Export, MemoryBudgetState, QueuePairState, SessionId, operations,
+};
 use shotline_verbs::rdma_cm;
 use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::HashMap;
@@ -57,6 +59,9 @@ pub struct InitiatorState {
     pub address: Option<IpAddr>,
     /// Number of its queue pairs.
     pub queue_pairs: usize,
+    /// The first of them, for the page.
+    #[serde(skip)]
+    pub pairs: Vec<QueuePairState>,
     /// Its use of each region, in the order of the regions.
     pub regions: Option<Vec<RegistrationCounters>>,
     /// Counters of its queue pairs.
@@ -75,7 +80,7 @@ pub struct Report {
     pub(super) queue_pairs: EndpointCounters,
     pub(super) endpoint: EndpointCounters,
     #[serde(skip_serializing_if = "Option::is_none")]
-    spacefibre: Option<LinksStatus>,
+    pub(super) spacefibre: Option<LinksStatus>,
     pub(super) control: ControlCounters,
     pub(super) memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,7 +67,7 @@ fn table(text: &str) -> String {
 
 #[test]
 fn the_documented_metrics_are_those_of_a_run() {
-    let text = metrics::text(with_everything(), "shotline 0.1.0", Format::Prometheus).unwrap();
+    let text = metrics::text(with_everything().into(), "shotline 0.1.0", Format::Prometheus).unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let document = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = document.split_once(BEGIN).expect("the table has a beginning");

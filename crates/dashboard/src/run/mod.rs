@@ -225,6 +225,7 @@ impl Subject for RunSubject {
         let readings = self.live.stages();
         let progress = self.progress(reading.rows, seconds);
         let drives = drives(&self.info.folders);
+        let queue_pairs = self.live.about().map_or(&[][..], |about| &about.queue_pairs);
         let mut memory = self.memory();
         memory.note(&self.live);
         let families = [
@@ -248,7 +249,7 @@ impl Subject for RunSubject {
                 .chain(drives.into_iter().map(|(_, level)| level))
                 .collect(),
             presence: memory.marks.iter().map(presence).collect(),
-            tables: details.iter().map(|details| links(details, &alignment.links)).collect(),
+            tables: details.iter().map(|details| links(details, &alignment.links, queue_pairs)).collect(),
             log: memory.log.entries(),
         }
     }
@@ -356,8 +357,9 @@ fn drives(folders: &[PathBuf]) -> Vec<(String, Level)> {
     folders.iter().filter_map(level).collect()
 }
 
-fn links(details: &Details, alignment: &[LinkStatus]) -> Table {
-    let columns = ["link", "packets", "shots", "complete", "partial", "dropped", "clock", "offset", "drift"];
+fn links(details: &Details, alignment: &[LinkStatus], queue_pairs: &[u32]) -> Table {
+    let counted = ["packets", "shots", "complete", "partial", "dropped", "clock", "offset", "drift"];
+    let named = if queue_pairs.is_empty() { vec!["link"] } else { vec!["link", "queue pair"] };
     let rows = details.counters.streams.iter().zip(alignment).enumerate().map(|(index, (stream, link))| {
         let clock = &link.clock;
         let state = match (link.stopped, clock.at_ns, clock.locked) {
@@ -374,11 +376,13 @@ fn links(details: &Details, alignment: &[LinkStatus]) -> Table {
             stream.shot_drops.total(),
         ];
         let mut row = vec![index.to_string()];
+        row.extend(queue_pairs.get(index).map(|number| format!("{number:#08x}")));
         row.extend(counts.map(|count| count.to_string()));
         row.push(state.into());
         row.push(format!("{:+.1} us", clock.offset_ns as f64 / 1e3));
         row.push(format!("{:+.2} ppm", clock.drift_ppb as f64 / 1e3));
         row
     });
-    Table { title: "Links".into(), columns: columns.map(Into::into).to_vec(), rows: rows.collect() }
+    let columns = named.into_iter().chain(counted).map(Into::into);
+    Table { title: "Links".into(), columns: columns.collect(), rows: rows.collect() }
 }

@@ -7,7 +7,7 @@ use super::message::{
     Accept, Bits24, Cause, Kind, MAX_LINKS, MAX_RD_ATOMIC, MAX_RECEIVES, MAX_REGIONS, Name, Offer, PathMtu, Refusal,
     RegionInfo, RegionKey, Regions, Rights, RoleAssignment, Statistics, VERSION, Welcome,
 };
-use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
+use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpState, QpType, ReadyToReceive, ReadyToSend, VerbsError};
 use crate::random::fresh_q_key;
 use crate::spacefibre::LinksStatus;
 use rustix::fd::OwnedFd;
@@ -65,6 +65,9 @@ pub struct Initiator {
 struct Pair {
     qp: Qp,
     cq: Cq,
+    service: QpType,
+    /// Number of the initiator's queue pair; none for datagrams.
+    peer: Option<u32>,
     _reservation: Reservation,
 }
 
@@ -73,6 +76,21 @@ impl Initiator {
     pub fn queue_pairs(&self) -> usize {
         self.pairs.len()
     }
+}
+
+/// State of an initiator's queue pair.
+#[derive(Clone, Debug)]
+pub struct QueuePairState {
+    /// Its number.
+    pub number: u32,
+    /// Its service.
+    pub service: QpType,
+    /// Number of the initiator's queue pair that it is connected with; none for datagrams.
+    pub peer: Option<u32>,
+    /// Its state; none if the provider cannot tell.
+    pub state: Option<QpState>,
+    /// Its counters.
+    pub counters: EndpointCounters,
 }
 
 /// Handles of an initiator's queue pair, for code that posts to it.
@@ -210,6 +228,16 @@ impl<P: Endpoint> Exports<P> {
             total.iter_mut().zip(self.usage(initiator)?).for_each(|(sum, one)| add_usage(sum, &one));
         }
         Some(total)
+    }
+    /// Returns the queue pairs of an initiator.
+    pub fn queue_pairs(&self, initiator: &Initiator) -> impl Iterator<Item = QueuePairState> {
+        initiator.pairs.iter().map(|pair| QueuePairState {
+            number: pair.qp.0,
+            service: pair.service,
+            peer: pair.peer,
+            state: self.provider.qp_state(pair.qp).ok(),
+            counters: self.provider.counters_of(pair.qp),
+        })
     }
     /// Returns the counters of an initiator's queue pairs.
     pub fn initiator_counters(&self, initiator: &Initiator) -> EndpointCounters {
@@ -376,7 +404,8 @@ impl<P: Endpoint> Exports<P> {
             let _ = provider.destroy_cq(cq);
             return Err(error);
         }
-        Ok(Pair { qp, cq, _reservation })
+        let peer = attributes.peer.map(|(_, number)| number);
+        Ok(Pair { qp, cq, service: offer.kind.into(), peer, _reservation })
     }
 
     fn destroy_pair(provider: &mut P, pair: &Pair) -> EndpointCounters {

@@ -31,5 +31,5 @@ pub use client::{Client, ClientError, MAX_WATCHED_LINKS, QpRequest, TargetFailur
 pub use control::{Control, ControlAddress, ControlLimits};
 pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
-pub use exports::{ConnectedQp, Export, Exports, Initiator, add_usage, operations};
+pub use exports::{ConnectedQp, Export, Exports, Initiator, QueuePairState, add_usage, operations};
 pub use token::{Token, TokenError};

@@ -25,6 +25,7 @@ pub(super) fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate
         framing: "udp",
         geometry: Geometry::with_packetization(shape, format, rate_hz, trailer, cut).unwrap(),
         links,
+        queue_pairs: Vec::new(),
         local: ([127, 0, 0, 1], 1).into(),
         pattern_period: 0,
         array: None,
