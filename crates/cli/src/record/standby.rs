@@ -1,6 +1,7 @@
 //! `shotline record --standby`: runs that the page starts.
 
-use super::{Args, check};
+use super::args::Args;
+use super::once::check;
 use crate::Result;
 use crate::output::warn;
 use shotline_acquire::config::Settings;
@@ -33,6 +34,10 @@ pub(super) fn run(args: &Args, mut settings: Settings, stop: &AtomicBool) -> Res
         let page = site.open(Arc::clone(&subject) as _)?;
         let Some(StartRequest { samples }) = request.take().or_else(|| wait(&starter, stop)) else { break };
         settings.samples = samples.or(settings.samples);
+        if !args.json && !args.quiet {
+            let names = settings.out.iter().flatten().map(|out| out.display().to_string());
+            errln!("recording to {}", names.collect::<Vec<_>>().join(", "));
+        }
         record(args, &settings, &subject, &live, (stop, &stop_run));
         // The page shows the end until the next start.
         request = wait(&starter, stop);

@@ -6,6 +6,7 @@ mod errors;
 mod functions;
 mod messages;
 mod page;
+mod python;
 mod source;
 mod syntax;
 
@@ -199,7 +200,8 @@ fn errors() -> Vec<errors::ErrorText> {
     let mut types = errors::ErrorTypes::default();
     crates.values().for_each(|sources| types.add(sources));
     let all = crates.iter().flat_map(|(name, sources)| errors::errors(name, sources, &types));
-    all.filter(page::is_for_users).collect()
+    let python = ["python", "python/shotline"].map(|folder| python::errors(&root().join(folder), folder));
+    all.chain(python.into_iter().flatten()).filter(page::is_for_users).collect()
 }
 
 /// Returns the parsed sources of every crate by the name of its folder.

@@ -9,7 +9,7 @@ pub const INTRODUCTION: &str = "# Messages of errors
 
 <!-- Written by `UPDATE=1 cargo test -p shotline --test sources`, from the sources and crates/cli/tests/sources/cures.toml. -->
 
-Every error that a command ends with, by topic: in bold what to do, below it the messages, with their causes. Search the page
+Every error that a command ends with or that the Python package raises, by topic: in bold what to do, below it the messages, with their causes. Search the page
 for a part of a message that is the same each time, and not for names, numbers and addresses: `…` stands for them.
 
 A message may contain another one, after a colon: search for that one, too. It has the more specific cause. Where no cause
