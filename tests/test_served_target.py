@@ -10,7 +10,7 @@ from common import Process, until
 REGION = ["--region", "a=1M,rights=rw", "--serve", "127.0.0.1:0"]
 
 
-def test_the_page_of_a_target_shows_its_queue_pairs_and_counts_as_its_report():
+def test_the_page_shows_queue_pairs_and_counts_as_the_report():
     with Target(*REGION) as target:
         page = Page(target)
         page.wait_for("waiting")
@@ -42,7 +42,7 @@ def test_the_page_of_a_target_shows_its_queue_pairs_and_counts_as_its_report():
     assert metrics["shotline_initiators_welcomed_total"] == report["control"]["welcomed"] == 1
 
 
-def test_a_wrong_token_is_counted_on_the_page_and_stop_ends_the_target():
+def test_the_page_counts_wrong_tokens_and_stops_the_target():
     with Target(*REGION) as target:
         page = Page(target)
         words = ["perf", "write", "--to", target.address, "--token", "0" * 32, "--seconds", "1"]

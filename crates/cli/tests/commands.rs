@@ -382,7 +382,7 @@ fn impossible_run_is_refused_before_it_begins() {
     huge.retain(|argument| *argument != "500");
     let index = huge.iter().position(|argument| *argument == "--samples").expect("it is there");
     huge.insert(index + 1, "4000000");
-    refused(&huge, &["4096", "fewer samples"]);
+    refused(&huge, &["from 1 to 500", "4000000"]);
 }
 
 #[test]
