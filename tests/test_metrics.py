@@ -259,3 +259,16 @@ def test_prometheus_parses_every_query_of_the_dashboard(tmp_path):
         for expression in filled:
             assert "$" not in expression, expression
             prometheus.query(expression)
+
+
+def test_what_the_recorder_discards_is_counted_during_the_run(tmp_path):
+    flags = ["--pre-trigger", "0.05", "--rate-hz", "500", "--samples", "200", "--capacity", "10000"]
+    with Probe() as probe, Recorder(probe, *flags, "--out", tmp_path / "run.h5", "--serve", "127.0.0.1:0") as recorder:
+        page = Page(recorder)
+        discarded = r'shotline_shots_dropped_total\{stream="0",cause="not_triggered"\}'
+        until(lambda: page.value(discarded) > 0, "a shot that no trigger has selected")
+        lines = [line for line in get(page.url)[1].splitlines() if 'stream="0"' in line]
+        counts = {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines}
+        total = sum(count for name, count in counts.items() if "shots_" in name and "seen" not in name)
+        assert counts['shotline_shots_seen_total{stream="0"}'] == total, "each shot is in one counter"
+        recorder.interrupt().succeeded()

@@ -9,6 +9,7 @@ use crate::stages::{self, Stage};
 use crate::tap::Tap;
 use arrayvec::ArrayVec;
 use serde::Serialize;
+use shotline_store::set::UnrecordedShots;
 use shotline_store::shot::{MAX_LINKS, RunCounters};
 use shotline_wire::setup::ArrayDescription;
 use shotline_wire::shot::Geometry;
@@ -38,6 +39,8 @@ pub struct Live {
     /// Events for an observer.
     tap: Tap,
     details: Mutex<Option<Arc<Details>>>,
+    /// Shots that the recorder has lost or discarded, which the receive thread has counted as handed on.
+    unrecorded: Mutex<Vec<UnrecordedShots>>,
     /// Set if all counters are wanted, also without an observer of the tap.
     wants_details: AtomicBool,
     about: OnceLock<About>,
@@ -226,6 +229,20 @@ impl Live {
     pub(crate) fn set_details(&self, details: Details) {
         if let Ok(mut shown) = self.details.try_lock() {
             *shown = Some(Arc::new(details));
+        }
+    }
+    /// Publishes the shots that the recorder has lost or discarded, if all counters are wanted.
+    pub(crate) fn set_unrecorded(&self, shots: &[UnrecordedShots]) {
+        if !shots.is_empty() && self.wants_details() {
+            shots.clone_into(&mut self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+    /// Moves the shots that the recorder has lost or discarded to the dropped ones.
+    pub(crate) fn retract_unrecorded(&self, counters: &mut RunCounters) {
+        for shots in self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if let Some(stream) = counters.streams.get_mut(shots.link) {
+                stream.retract(shots.complete, shots.partial, shots.cause);
+            }
         }
     }
     /// Publishes the final counters, which must not be skipped: nothing is received any more.

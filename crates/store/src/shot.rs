@@ -105,6 +105,13 @@ impl StreamRunCounters {
             && self.shots_seen == self.shots_complete + self.shots_partial + self.shot_drops.total()
     }
 
+    /// Turns shots that were counted as handed to the recorder into dropped ones.
+    pub fn retract(&mut self, complete: u64, partial: u64, cause: DropCause) {
+        self.shots_complete = self.shots_complete.saturating_sub(complete);
+        self.shots_partial = self.shots_partial.saturating_sub(partial);
+        self.shot_drops.add(cause, complete + partial);
+    }
+
     /// Returns every counter with the name that it has in a recording.
     pub fn entries(&self) -> Vec<(String, u64)> {
         let mut out = vec![

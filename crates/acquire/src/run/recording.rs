@@ -72,6 +72,7 @@ impl Recording<'_> {
             let visible = self.set.visible();
             unwritten.set_visible(visible);
             self.shared.live.set_written(visible);
+            self.shared.live.set_unrecorded(self.set.unrecorded());
             self.show_triggers();
             polled?;
             buffered = buffered.and_then(|event| self.offer(event));

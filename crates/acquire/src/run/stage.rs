@@ -277,8 +277,10 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     }
 
     fn details(&mut self) -> Details {
+        let mut counters = stored_counters(self.receiver, self.configs, &self.joiner.status());
+        self.output.live.retract_unrecorded(&mut counters);
         Details {
-            counters: stored_counters(self.receiver, self.configs, &self.joiner.status()),
+            counters,
             latencies: (0..self.configs.len()).map(|link| self.receiver.latencies(link).clone()).collect(),
             pool: (self.pool.available(), self.pool.slots() as usize),
             clock: self.health,

@@ -210,6 +210,10 @@ impl RunRecorder {
     pub fn visible(&self) -> u64 {
         self.settled + self.draining.iter().map(Part::visible).sum::<u64>() + self.current.visible()
     }
+    /// Returns the shots that could not be recorded so far, by link and cause.
+    pub fn unrecorded(&self) -> &[UnrecordedShots] {
+        &self.unrecorded
+    }
     /// Returns the number of offered rows whose data is not written yet.
     pub fn pending(&self) -> usize {
         self.draining.iter().map(Part::pending).sum::<usize>() + self.current.pending()
@@ -474,9 +478,7 @@ impl RunRecorder {
         for entry in &self.unrecorded {
             let stream = self.plan.run.links[entry.link].stream;
             let Some(stream) = counters.streams.iter_mut().find(|counters| counters.stream == stream) else { continue };
-            stream.shots_complete = stream.shots_complete.saturating_sub(entry.complete);
-            stream.shots_partial = stream.shots_partial.saturating_sub(entry.partial);
-            stream.shot_drops.add(entry.cause, entry.complete + entry.partial);
+            stream.retract(entry.complete, entry.partial, entry.cause);
         }
         if !self.run_counters.is_empty() {
             let whole = counters.streams.iter_mut().find(|counters| counters.stream == recorder::WHOLE_RUN);
