@@ -23,7 +23,7 @@ def test_the_page_starts_runs_with_other_numbers_of_samples(tmp_path):
         controls = {control["action"]: control for control in page.get("api/about")["controls"]}
         assert controls["start"]["input"]["value"] == 400 and controls["start"]["phases"] == ["standby", "ended"]
         assert "no run" in page.control(action="stop")
-        assert not list(tmp_path.iterdir()), "nothing is recorded before the start"
+        assert not list(tmp_path.iterdir()) and not page.get("api/status")["log"], "nothing happens before the start"
         start_and_wait(page, tmp_path / "run.h5")
         start_and_wait(page, tmp_path / "run-2.h5", samples=250)
         ended = recorder.interrupt()

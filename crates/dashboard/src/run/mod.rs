@@ -227,7 +227,9 @@ impl Subject for RunSubject {
         let drives = drives(&self.info.folders);
         let queue_pairs = self.live.about().map_or(&[][..], |about| &about.queue_pairs);
         let mut memory = self.memory();
-        memory.note(&self.live);
+        if phase != Phase::Standby {
+            memory.note(&self.live);
+        }
         let families = [
             families::of_run(&reading, details.as_deref()),
             families::of_links(&alignment.links),

@@ -105,6 +105,8 @@ function LossLine({ store }: { store: Store }) {
         : "";
   const announced = useAnnouncement(`${sentence} ${state === "now" ? age : ""}`, state);
   const isStale = store.connection.kind === "lost" && !isOver;
+  // A command that loses nothing has no line about it.
+  if (status && state === "unknown") return null;
   return (
     <div class={`loss ${status ? state : "unknown"} ${isStale ? "stale" : ""}`}>
       <p>
