@@ -234,10 +234,11 @@ bench-images: ## show images of a target's memory at 1440p60 and 2160p30 under X
 	cargo build --release --locked --quiet --package shotline
 	python3 bench/images.py $(ARGS)
 
-bench-page: ## compare receiving with viewers of the page and without; ARGS=... for its options
+bench-page: ## compare receiving with viewers of the page and without, then its images with other programs; ARGS=... for page.py
 	@$(SETUP) build python test web
 	cargo build --release --locked --quiet --package shotline
 	python3 bench/page.py $(ARGS)
+	@$(MAKE) --no-print-directory bench-bmode ARGS=
 
 bench-dsp: ## compare down-conversion and spectra with scipy and numpy, on one core; ARGS=... for its options
 	@$(SETUP) build package bench
