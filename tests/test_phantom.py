@@ -142,6 +142,48 @@ def test_every_wave_images_the_wires_at_their_places(phantom, echoes):
         assert value > 0.95 * sum(single), "the waves must add up in phase"
 
 
+def away_from_objects(phantom, x, z):
+    """Returns where an image (x, z) has speckle only."""
+    x, z = np.meshgrid(x, z, indexing="ij")
+    cyst, wall = phantom["cyst"], phantom["wall"]
+    alone = np.hypot(x - cyst["x_m"], z - cyst["z_m"]) > 1.3 * cyst["radius_m"]
+    alone &= np.abs(z - wall["z_m"]) > 2e-3
+    for wire in phantom["wires"]:
+        # A wire's side lobes have its depth.
+        alone &= np.abs(z - wire["z_m"]) > 1e-3
+    return alone
+
+
+def test_speckle_fills_the_field_and_is_fully_developed(phantom, echoes):
+    scene = phantom[1]
+    assert scene["speckle"]["in_cell"] == 10
+    for column in (-20e-3, 0, 20e-3):
+        for depth in (5e-3, 12e-3, 20e-3, 27e-3, 34e-3):
+            x, z = column + np.arange(-4e-3, 4e-3, 0.2e-3), depth + np.arange(-2.5e-3, 2.5e-3, 0.1e-3)
+            found = image(echoes, 0, x, z, waves=[2])[away_from_objects(scene, x, z)]
+            # A Rayleigh distribution has 1.91; the sample has about 200 resolution cells.
+            ratio = found.mean() / found.std()
+            assert 1.6 < ratio < 2.3, f"{ratio} at {column} m, {depth} m"
+
+
+def test_wires_and_wall_stand_out_of_the_speckle(phantom, echoes):
+    scene = phantom[1]
+
+    def surround(x_m, z_m):
+        x, z = x_m + np.arange(-5e-3, 5e-3, 0.2e-3), z_m + np.arange(-4e-3, 4e-3, 0.1e-3)
+        return image(echoes, 0, x, z)[away_from_objects(scene, x, z)].mean()
+
+    for wire in scene["wires"]:
+        above = 20 * np.log10(brightest(echoes, wire)[2] / surround(wire["x_m"], wire["z_m"]))
+        assert 20 < above < 30, f"{above} dB at {wire}"
+    wall = scene["wall"]["z_m"]
+    for x in (-15e-3, 0, 15e-3):
+        above = 20 * np.log10(
+            image(echoes, 0, np.array([x]), wall + np.arange(-3e-4, 3e-4, 2e-5)).max() / surround(x, wall)
+        )
+        assert 15 < above < 25, f"{above} dB at {x} m"
+
+
 def test_the_cyst_is_dark(phantom, echoes):
     cyst = phantom[1]["cyst"]
     side = np.arange(-1.8, 1.81, 0.04) * cyst["radius_m"]

@@ -1,6 +1,6 @@
 //! Phantom of the emulated probe: the echoes of known objects, which other programs can turn into images.
 //!
-//! Wires, a cyst in speckle and a moving wall are insonified by the plane waves of an array. Shot `n` is wave
+//! Tissue (speckle) with wires, a cyst and a moving wall is insonified by the plane waves of an array. Shot `n` is wave
 //! `n % waves`, and the wall moves to its next phase after each frame of all waves.
 
 mod echoes;
@@ -8,12 +8,13 @@ mod pulse;
 mod scene;
 #[cfg(test)]
 mod tests;
+mod tissue;
 
 use super::array::ArrayFields;
 use super::error::SampleError;
 use echoes::Acquisition;
 use pulse::Pulse;
-pub use scene::{Cyst, Scene, Wall, Wire};
+pub use scene::{Cyst, Scene, Speckle, Wall, Wire};
 use serde::Serialize;
 use shotline_compute::ultrasound::Array;
 use shotline_random::SplitMix64;
@@ -77,8 +78,8 @@ impl Echoes {
         let scene = Scene::new(array, elements, &depths, phases.max(1));
         let reference_m = (depths.start + depths.end) / 2.0;
         let acquisition = Acquisition::new(array, elements, geometry.samples() as usize, rate_hz, reference_m);
-        let scatterers = scene.scatterers(array.sound_speed_m_s / array.centre_hz, seed);
-        let tissue = acquisition.tissue(&scatterers);
+        let speckle = scene.speckle(array.sound_speed_m_s / array.centre_hz, seed);
+        let tissue = tissue::tissue(&acquisition, &scene.wires(), &speckle);
         let max = ((1_i32 << (geometry.bits() - 1)) - 1) as i16;
         let noise = (f64::from(max) * NOISE / f64::from(NOISE_BITS).sqrt() * 2.0) as f32;
         let report = PhantomReport { array: array.clone(), elements, seed, scene };

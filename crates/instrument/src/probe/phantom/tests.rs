@@ -22,6 +22,11 @@ fn echoes(config: &Config) -> Echoes {
     Echoes::new(&array, phases, usize::from(config.links) * 16, source.geometry(), seed).unwrap()
 }
 
+/// Returns the samples of exact scatterers.
+fn exact(acquisition: &Acquisition, scatterers: &[Scatterer]) -> Vec<Vec<f32>> {
+    tissue::tissue(acquisition, scatterers, &[])
+}
+
 /// Returns the time of the largest sample in samples, by a parabola through its neighbours.
 fn peak(trace: &[f32]) -> f64 {
     let at = (1..trace.len() - 1).max_by(|a, b| trace[*a].total_cmp(&trace[*b])).unwrap();
@@ -40,7 +45,7 @@ fn echo_of_a_scatterer_has_its_two_way_delay() {
     array.initial_time_s = 3.1e-6;
     let acquisition = Acquisition::new(&array, 64, 1200, RATE_HZ, 0.01);
     let (x, z) = (-2.3e-3, 12.34e-3);
-    let samples = acquisition.tissue(&[Scatterer { x_m: x, z_m: z, amplitude: 1.0 }]);
+    let samples = exact(&acquisition, &[Scatterer { x_m: x, z_m: z, amplitude: 1.0 }]);
     for (angle, samples) in array.angles_rad.iter().zip(&samples) {
         for (element, at) in array.x_m(64).into_iter().enumerate() {
             let path = x * angle.sin() + z * angle.cos() + (x - at).hypot(z);
@@ -55,7 +60,7 @@ fn echo_of_a_scatterer_has_its_two_way_delay() {
 fn mirrored_scatterers_and_angles_have_mirrored_echoes() {
     let acquisition = Acquisition::new(&array(&[6.0, -6.0]), 32, 800, RATE_HZ, 0.01);
     let at = |x_m| [Scatterer { x_m, z_m: 0.009, amplitude: 0.7 }];
-    let (left, right) = (acquisition.tissue(&at(-0.002)), acquisition.tissue(&at(0.002)));
+    let (left, right) = (exact(&acquisition, &at(-0.002)), exact(&acquisition, &at(0.002)));
     for element in 0..32 {
         let (here, mirrored) = (trace(&left[0], 32, element), trace(&right[1], 32, 31 - element));
         assert!(here.iter().any(|value| value.abs() > 0.1));
@@ -67,12 +72,59 @@ fn mirrored_scatterers_and_angles_have_mirrored_echoes() {
 fn echoes_weaken_with_distance_and_angle() {
     let acquisition = Acquisition::new(&array(&[0.0]), 64, 1200, RATE_HZ, 0.01);
     let energy = |z_m, element| {
-        let samples = acquisition.tissue(&[Scatterer { x_m: 0.15e-3, z_m, amplitude: 1.0 }]);
+        let samples = exact(&acquisition, &[Scatterer { x_m: 0.15e-3, z_m, amplitude: 1.0 }]);
         trace(&samples[0], 64, element).iter().map(|value| value * value).sum::<f32>()
     };
     let (near, far, oblique) = (energy(0.005, 32), energy(0.02, 32), energy(0.005, 63));
     assert!((near / far - 4.0).abs() < 0.05, "a quarter of the distance: four times the energy: {near}, {far}");
     assert!(oblique < 0.04 * near, "{oblique}, {near}");
+}
+
+#[test]
+fn rounded_echoes_of_speckle_are_those_of_exact_delays() {
+    let mut array = array(&[-8.0, 3.0]);
+    array.initial_time_s = 1.7e-6;
+    let acquisition = Acquisition::new(&array, 24, 700, RATE_HZ, 0.01);
+    let mut random = SplitMix64::new(1);
+    let mut between = |low: f64, high: f64| low + random.next_f64() * (high - low);
+    let scatterer = |_| Scatterer {
+        x_m: between(-0.005, 0.005),
+        z_m: between(0.0, 0.02), // some echoes are before or after the samples
+        amplitude: between(-1.0, 1.0),
+    };
+    let scatterers: Vec<_> = (0..500).map(scatterer).collect();
+    let expected = exact(&acquisition, &scatterers);
+    let found = tissue::tissue(&acquisition, &[], &scatterers);
+    for (expected, found) in expected.iter().zip(&found) {
+        let power: f32 = expected.iter().map(|value| value * value).sum();
+        let error: f32 = expected.iter().zip(found).map(|(value, found)| (value - found).powi(2)).sum();
+        // Rounding to 32 points per period gives 0.32 %.
+        assert!(error < 5e-3 * power, "{error} of {power}");
+    }
+}
+
+#[test]
+fn speckle_fills_the_field_except_the_cyst() {
+    let scene = Scene::new(&array(&[0.0]), 192, &(0.0..38.5e-3), 24);
+    assert_eq!(scene.speckle.in_cell, 10.0, "enough for fully developed speckle");
+    let (wavelength_m, cyst) = (1540.0 / 5e6, &scene.cyst);
+    let scatterers = scene.speckle(wavelength_m, 1);
+    assert!(scatterers.iter().all(|at| (at.x_m - cyst.x_m).hypot(at.z_m - cyst.z_m) > cyst.radius_m));
+    // Squares of 2.75 mm, without those that touch the cyst.
+    let side = 2.75e-3;
+    let expected = 10.0 * (side / wavelength_m).powi(2) / 1.3;
+    for (column, row) in (-10..10).flat_map(|column| (0..14).map(move |row| (column, row))) {
+        let (x, z) = (f64::from(column) * side, f64::from(row) * side);
+        let middle = (x + side / 2.0 - cyst.x_m).hypot(z + side / 2.0 - cyst.z_m);
+        if middle > cyst.radius_m + side {
+            let is_inside = |at: &&Scatterer| (x..x + side).contains(&at.x_m) && (z..z + side).contains(&at.z_m);
+            let found = scatterers.iter().filter(is_inside).count() as f64;
+            assert!((found - expected).abs() < 5.0 * expected.sqrt(), "{found} at {x} m, {z} m, expected {expected}");
+        }
+    }
+    let large = Scene::new(&Array { centre_hz: 15e6, ..array(&[0.0]) }, 192, &(0.0..0.1), 24);
+    let scatterers = large.speckle(1540.0 / 15e6, 1).len();
+    assert!(large.speckle.in_cell < 10.0 && (490_000..500_000).contains(&scatterers), "{scatterers}");
 }
 
 #[test]
