@@ -91,6 +91,21 @@ pub enum SampleError {
         /// Time of the last sample after the transmission, in seconds.
         end_s: f64,
     },
+    /// The echoes of a phantom and its distinct shots do not fit in memory.
+    #[error(
+        "a phantom with {waves} waves, {phases} phases and {samples} samples: {source}; fewer --angles, --phases or \
+         --samples need less"
+    )]
+    PhantomMemory {
+        /// Plane waves of a frame.
+        waves: usize,
+        /// Phases of the wall.
+        phases: u32,
+        /// Samples per channel.
+        samples: u32,
+        /// Needed and available memory.
+        source: MemoryError,
+    },
     /// The resulting geometry is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),

@@ -2,7 +2,7 @@
 
 use super::config::{Config, MODEL};
 use super::error::ProbeError;
-use super::prebuilt::Prebuilt;
+use super::prebuilt::{self, Prebuilt};
 use super::samples::{Source, SourceReport};
 use super::shots::{CopyRing, Payload, ReadError, ShotContext, Shots, Upcoming};
 use shotline_memory::Registrar;
@@ -23,7 +23,7 @@ impl Patterns {
     /// Opens the sample source and allocates memory for the distinct shots.
     pub(super) fn new(config: &Config, registrar: &mut Registrar) -> Result<Self, ProbeError> {
         config.check()?;
-        let source = Source::new(config)?;
+        let source = Source::before(config, |period, geometry| prebuilt::memory(period, geometry, config.links))?;
         let prebuilt = Prebuilt::new(&source, config.links, registrar)?;
         Ok(Self { source, prebuilt, links: config.links, next: config.first_shot })
     }

@@ -51,16 +51,39 @@ struct LinkShots {
     record_remainders: Vec<u32>,
 }
 
+/// Sizes of the parts of the region, in bytes.
+struct Layout {
+    /// All distinct shots of a link.
+    shots: u64,
+    /// Record ring of a link.
+    records: u64,
+    /// Offset of the copies.
+    copies_at: u64,
+    /// Size of the region.
+    bytes: u64,
+}
+
+impl Layout {
+    fn new(period: u32, geometry: &Geometry, links: u8) -> Self {
+        let shots = u64::from(period) * u64::from(geometry.slot_bytes());
+        let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(PACKET_BYTES.into());
+        // Saturate on overflow; the allocation then fails.
+        let copies_at = u64::from(links).saturating_mul(shots.saturating_add(records));
+        Self { shots, records, copies_at, bytes: copies_at.saturating_add(COPY_RING_BYTES) }
+    }
+}
+
+/// Returns the memory in bytes of `period` distinct shots of all links.
+pub(super) fn memory(period: u32, geometry: &Geometry, links: u8) -> u64 {
+    Layout::new(period, geometry, links).bytes
+}
+
 impl Prebuilt {
     /// Allocates memory for the shots of `links` links.
     pub(super) fn new(source: &Source, links: u8, registrar: &mut Registrar) -> Result<Self, MemoryError> {
         let geometry = *source.geometry();
-        let (links, page) = (u64::from(links), u64::from(PACKET_BYTES));
-        let shots = u64::from(source.period()) * u64::from(geometry.slot_bytes());
-        let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(page);
-        // Saturate on overflow; the allocation then fails.
-        let copies_at = links.saturating_mul(shots.saturating_add(records));
-        let bytes = copies_at.saturating_add(COPY_RING_BYTES);
+        let Layout { shots, records, copies_at, bytes } = Layout::new(source.period(), &geometry, links);
+        let links = u64::from(links);
         let region = Region::host(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let link = |link| LinkShots {

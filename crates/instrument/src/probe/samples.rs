@@ -58,8 +58,17 @@ impl Source {
     /// Opens the configured source and determines the geometry of every link's shots.
     ///
     /// # Errors
-    /// If the file cannot be read or does not match the links, or the geometry is invalid.
+    /// If the file cannot be read or does not match the links, the geometry is invalid, or memory is short.
     pub fn new(config: &Config) -> Result<Self, SampleError> {
+        Self::before(config, |_, _| 0)
+    }
+
+    /// Like [`Self::new`], for a caller that will allocate memory for the distinct shots: `then` returns its bytes for a
+    /// period and a geometry. A phantom is computed only if both fit.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn before(config: &Config, then: impl Fn(u32, &Geometry) -> u64) -> Result<Self, SampleError> {
         let geometry = |samples, rate| Geometry::new(config.channels, samples, config.bits, config.packing, rate);
         geometry(2, 0)?; // refuse invalid resolutions before scaling a file to them
         if let Some(phantom) = &config.phantom {
@@ -67,7 +76,7 @@ impl Source {
             let geometry = geometry(config.samples.unwrap_or(DEFAULT_SAMPLES), rate)?;
             let elements = usize::from(config.links) * usize::from(config.channels);
             let array = config.described_array().unwrap_or_default();
-            let echoes = Echoes::new(&array, phantom.phases, elements, &geometry, phantom.seed)?;
+            let echoes = Echoes::new(&array, phantom, elements, &geometry, |period| then(period, &geometry))?;
             return Ok(Self { geometry, period: echoes.period(), kind: Kind::Phantom(Box::new(echoes)) });
         }
         let Some(path) = &config.input else {

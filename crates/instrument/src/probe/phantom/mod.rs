@@ -11,12 +11,14 @@ mod tests;
 mod tissue;
 
 use super::array::ArrayFields;
+use super::config::Phantom;
 use super::error::SampleError;
 use echoes::Acquisition;
 use pulse::Pulse;
 pub use scene::{Cyst, Scene, Speckle, Wall, Wire};
 use serde::Serialize;
 use shotline_compute::ultrasound::Array;
+use shotline_memory::{Pages, check_capacity};
 use shotline_random::SplitMix64;
 use shotline_wire::shot::Geometry;
 use std::ops::Range;
@@ -56,14 +58,17 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Computes the echoes for an array of `elements` elements, whose shots have the samples of `geometry`.
+    /// Computes the echoes for an array of `elements` elements, whose shots have the samples of `geometry`. `then`
+    /// returns the bytes that the caller will allocate for a number of distinct shots: the echoes are computed only if
+    /// these fit in memory, too.
     pub(super) fn new(
         array: &Array,
-        phases: u32,
+        phantom: &Phantom,
         elements: usize,
         geometry: &Geometry,
-        seed: u64,
+        then: impl Fn(u32) -> u64,
     ) -> Result<Self, SampleError> {
+        let Phantom { phases, seed } = *phantom;
         let rate_hz = f64::from(geometry.sample_rate_hz());
         let lowest_hz = Pulse::new(array.centre_hz).lowest_rate_hz();
         if rate_hz < lowest_hz {
@@ -76,9 +81,16 @@ impl Echoes {
         let depth_m = |time_s: f64| time_s.max(0.0) * array.sound_speed_m_s / 2.0;
         let depths = depth_m(array.initial_time_s)..depth_m(end_s);
         let scene = Scene::new(array, elements, &depths, phases.max(1));
+        let wavelength_m = array.sound_speed_m_s / array.centre_hz;
+        let (waves, samples) = (array.waves(), geometry.samples());
+        // The scatterers are dropped before the shots are prepared.
+        let then = then(period(array, &scene)).max(tissue::speckle_bytes(waves, scene.scatterers(wavelength_m)));
+        let echoes = tissue::bytes(waves, elements, samples);
+        check_capacity([(Pages::Small, echoes), (Pages::Transparent, then)])
+            .map_err(|source| SampleError::PhantomMemory { waves, phases, samples, source })?;
         let reference_m = (depths.start + depths.end) / 2.0;
         let acquisition = Acquisition::new(array, elements, geometry.samples() as usize, rate_hz, reference_m);
-        let speckle = scene.speckle(array.sound_speed_m_s / array.centre_hz, seed);
+        let speckle = scene.speckle(wavelength_m, seed);
         let tissue = tissue::tissue(&acquisition, &scene.wires(), &speckle);
         let max = ((1_i32 << (geometry.bits() - 1)) - 1) as i16;
         let noise = (f64::from(max) * NOISE / f64::from(NOISE_BITS).sqrt() * 2.0) as f32;
@@ -93,8 +105,7 @@ impl Echoes {
 
     /// Returns the number of distinct shots.
     pub(super) fn period(&self) -> u32 {
-        let waves = u32::try_from(self.report.array.waves()).unwrap_or(u32::MAX);
-        waves.saturating_mul(self.report.scene.wall.phases)
+        period(&self.report.array, &self.report.scene)
     }
 
     pub(super) fn report(&self) -> &PhantomReport {
@@ -144,6 +155,11 @@ impl Echoes {
         };
         values.iter().enumerate().map(sample).collect()
     }
+}
+
+/// Returns the number of distinct shots: the waves of a frame for each phase of the wall.
+fn period(array: &Array, scene: &Scene) -> u32 {
+    u32::try_from(array.waves()).unwrap_or(u32::MAX).saturating_mul(scene.wall.phases)
 }
 
 #[cfg(test)]

@@ -121,11 +121,17 @@ impl Scene {
         self.wires.iter().map(|wire| Scatterer { x_m: wire.x_m, z_m: wire.z_m, amplitude: 1.0 }).collect()
     }
 
+    /// Returns the number of scatterers of the speckle, including those at the place of the cyst.
+    pub(super) fn scatterers(&self, wavelength_m: f64) -> usize {
+        let Speckle { x_m, z_m, in_cell } = &self.speckle;
+        let cells = (x_m.end - x_m.start) * (z_m.end - z_m.start) / (CELL * wavelength_m.powi(2));
+        (in_cell * cells).round() as usize
+    }
+
     /// Returns the scatterers of the speckle, whose places are random.
     pub(super) fn speckle(&self, wavelength_m: f64, seed: u64) -> Vec<Scatterer> {
         let Speckle { x_m, z_m, in_cell } = &self.speckle;
         let (width, depth) = (x_m.end - x_m.start, z_m.end - z_m.start);
-        let count = in_cell * width * depth / (CELL * wavelength_m.powi(2));
         // Uniform amplitudes of variance 1/in_cell: the echoes of a cell add up to SPECKLE.
         let largest = SPECKLE * (3.0 / in_cell).sqrt();
         let mut random = SplitMix64::new(seed);
@@ -135,6 +141,6 @@ impl Scene {
             Scatterer { x_m: x_m.start + x * width, z_m: z_m.start + z * depth, amplitude }
         };
         let is_in_cyst = |at: &Scatterer| (at.x_m - self.cyst.x_m).hypot(at.z_m - self.cyst.z_m) <= self.cyst.radius_m;
-        (0..count.round() as usize).map(scatterer).filter(|at| !is_in_cyst(at)).collect()
+        (0..self.scatterers(wavelength_m)).map(scatterer).filter(|at| !is_in_cyst(at)).collect()
     }
 }

@@ -1,7 +1,9 @@
 use super::scene::Scatterer;
 use super::*;
+use crate::probe::Config;
+use crate::probe::patterns::Patterns;
 use crate::probe::samples::Source;
-use crate::probe::{Config, Phantom};
+use shotline_memory::{MemoryError, Registrar};
 use shotline_wire::shot::Packing;
 
 const RATE_HZ: f64 = 40e6;
@@ -17,9 +19,8 @@ fn config() -> Config {
 
 fn echoes(config: &Config) -> Echoes {
     let source = Source::new(config).unwrap();
-    let Phantom { phases, seed } = config.phantom.unwrap();
     let array = config.described_array().unwrap();
-    Echoes::new(&array, phases, usize::from(config.links) * 16, source.geometry(), seed).unwrap()
+    Echoes::new(&array, &config.phantom.unwrap(), usize::from(config.links) * 16, source.geometry(), |_| 0).unwrap()
 }
 
 /// Returns the samples of exact scatterers.
@@ -209,4 +210,38 @@ fn low_sample_rates_and_early_ends_are_refused() {
     let mut early = config();
     early.array.as_mut().unwrap().initial_time_s = -30e-6;
     assert!(refused(early).contains("found -10 us"));
+}
+
+#[test]
+fn phantoms_beyond_the_memory_are_refused_at_once() {
+    let refused = |config: &Config| Patterns::new(config, &mut Registrar::new()).unwrap_err().to_string();
+    // 4 x 10^9 distinct shots, for each of which the largest sample would be found.
+    let phantom = Some(Phantom { phases: u32::MAX, seed: 1 });
+    let shots = refused(&Config { phantom, ..config() });
+    assert!(shots.contains("a phantom with 2 waves, 4294967295 phases and 800 samples: "), "{shots}");
+    assert!(
+        shots.contains(" TiB of memory are needed, and ") && shots.contains("fewer --angles, --phases or --samples")
+    );
+    // No shots are prepared, and the echoes alone are too large.
+    let array = Some(Array { angles_rad: vec![0.0; 1_000_000], ..array(&[]) });
+    let config = Config { links: 255, channels: 960, array, ..config() };
+    let echoes = Source::new(&config).unwrap_err().to_string();
+    assert!(echoes.contains("a phantom with 1000000 waves, 4 phases and 800 samples: "), "{echoes}");
+}
+
+#[test]
+fn memory_of_shots_and_of_echoes_is_added() {
+    let prepared = |bytes: u64| {
+        Source::before(&config(), |period, geometry| {
+            assert_eq!((period, geometry.samples()), (8, 800));
+            bytes
+        })
+    };
+    assert!(prepared(1 << 20).is_ok());
+    let refused = prepared(1 << 60).unwrap_err();
+    let SampleError::PhantomMemory { source: MemoryError::TooLarge { requested, .. }, .. } = refused else {
+        panic!("{refused}")
+    };
+    // Two waves, 32 elements, 800 samples of 4 bytes.
+    assert_eq!(requested, (1 << 60) + 2 * 32 * 800 * 4);
 }

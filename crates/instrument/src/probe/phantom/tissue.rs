@@ -54,6 +54,17 @@ pub(super) fn tissue(acquisition: &Acquisition, wires: &[Scatterer], speckle: &[
     out
 }
 
+/// Returns the memory of what [`tissue`] returns, in bytes.
+pub(super) fn bytes(waves: usize, elements: usize, samples: u32) -> u64 {
+    [waves as u64, elements as u64, samples.into(), size_of::<f32>() as u64].into_iter().fold(1, u64::saturating_mul)
+}
+
+/// Returns the memory of `scatterers` scatterers while [`tissue`] runs, in bytes.
+pub(super) fn speckle_bytes(waves: usize, scatterers: usize) -> u64 {
+    let each = waves * size_of::<Path>() + size_of::<Scatterer>() + size_of::<[f32; 2]>();
+    (scatterers as u64).saturating_mul(each as u64)
+}
+
 /// The time grid of impulses, and its filter.
 struct Grid {
     /// Points per second.
