@@ -162,6 +162,16 @@ def test_a_probe_has_pictures_of_its_echoes(ultrasound):
     assert all(header["width"] == 96 for header, _ in pictures["channels"])
 
 
+def test_columns_of_the_m_mode_have_the_times_of_their_shots(ultrasound):
+    headers = [header for header, _ in ultrasound[1]["mmode"]]
+    times = [header["x"] for header in headers]
+    assert all((time["label"], time["unit"]) == ("time", "s") for time in times) and times[0]["from"] == 0
+    assert all(before["to"] < after["from"] <= after["to"] for before, after in itertools.pairwise(times))
+    # The probe sends 100 shots a second.
+    shots = headers[-1]["shot"] - headers[0]["shot"]
+    assert times[-1]["to"] - times[0]["to"] == pytest.approx(shots / 100, rel=0.1)
+
+
 def test_the_image_has_wires_and_cyst_at_their_places(ultrasound):
     _, pictures, phantom = ultrasound
     # The newest picture of all transmissions.

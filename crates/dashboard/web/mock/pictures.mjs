@@ -73,7 +73,7 @@ function mmode(time) {
     append: true,
     width,
     height,
-    x: axis("transmissions", "", 0, 4),
+    x: axis("time", "s", time, time + (width - 1) * 0.0125),
     y: axis("depth", "mm", 0, 45),
     value: axis("echo", "dB", -60, 0),
     payload,

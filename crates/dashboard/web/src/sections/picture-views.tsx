@@ -20,7 +20,7 @@ import {
   windowEnds,
 } from "../logic/palette.ts";
 import type { Picture } from "../logic/picture.ts";
-import type { ColumnRing } from "../logic/ring.ts";
+import { scrolledAxis, scrolledEnds } from "../logic/scroll.ts";
 import type { Axis, Header } from "../protocol.ts";
 import { themeVersion } from "../theme.ts";
 import { shortNumber, Swatch } from "./rates.tsx";
@@ -131,23 +131,6 @@ function rasterize(raster: Raster, picture: Picture, { feed, palette, window }: 
 function gapPixels(): Uint32Array {
   const bytes = new Uint8Array([220, 60, 60, 255, 0, 0, 0, 0]);
   return new Uint32Array(bytes.buffer);
-}
-
-/** Returns the axis of a scrolling picture: from the place of its first column, were it full, to the newest. */
-function scrolledAxis({ x, width }: Header, columns: ColumnRing): Axis {
-  const { capacity, length, isRelative } = columns;
-  // The newest column is at 0 if positions have no common origin.
-  if (isRelative) return { ...x, from: (-capacity * (x.to - x.from)) / width, to: 0 };
-  const newest = columns.position(length - 1);
-  const step = (newest - columns.position(0)) / (length - 1);
-  if (!Number.isFinite(step) || step === 0) return { label: "columns", unit: "", from: 1 - capacity, to: 0 };
-  return { ...x, from: newest - step * (capacity - 1), to: newest };
-}
-
-/** Returns the ends of the part of the axis that has columns, in ascending order. */
-function scrolledEnds({ from, to }: Axis, { length, capacity }: ColumnRing): [number, number] {
-  const oldest = to - ((to - from) * length) / capacity;
-  return oldest <= to ? [oldest, to] : [to, oldest];
 }
 
 function drawColorBar(

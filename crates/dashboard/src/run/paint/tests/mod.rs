@@ -34,13 +34,13 @@ pub(super) fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate
 }
 
 /// Makes the shots of a run.
-struct Camera {
-    about: About,
+pub(super) struct Camera {
+    pub(super) about: About,
     pool: Arc<Pool>,
 }
 
 impl Camera {
-    fn new(about: About, shots: u32) -> Self {
+    pub(super) fn new(about: About, shots: u32) -> Self {
         let pool = Pool::new(&mut Registrar::new(), shots, about.geometry.slot_bytes()).unwrap();
         Self { about, pool }
     }
@@ -68,7 +68,7 @@ impl Camera {
     }
 
     /// Returns a complete event whose links have the same samples.
-    fn event(&self, number: u64, values: &[i16]) -> Event {
+    pub(super) fn event(&self, number: u64, values: &[i16]) -> Event {
         let bytes = packed(&self.about.geometry, values);
         Event { number, shots: (0..self.about.links).map(|_| Some(self.shot(number, &bytes, u32::MAX))).collect() }
     }
@@ -94,7 +94,7 @@ fn painter(set: PictureSet, kind: &str, options: &PaintOptions) -> Box<dyn Event
 }
 
 /// Checks what the page requires of every picture.
-fn check(picture: &Picture) {
+pub(super) fn check(picture: &Picture) {
     let header = &picture.header;
     let points = header.width as usize * header.height as usize;
     let point_bytes = match header.format {
