@@ -5,6 +5,7 @@
 
 mod check;
 mod choices;
+mod described;
 mod file;
 mod invalid;
 mod resolved;

@@ -1,7 +1,7 @@
 //! Settings of a run: one list, which defines the keys of a file with an example of each value, the flags of
 //! `shotline record`, and [`Key`].
 
-use super::schema::Described;
+use super::described::Described;
 use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, number, one_or_many, peer, resolved_peer, text};
 use crate::clock::Source;
