@@ -3,7 +3,7 @@ import { formatMetric } from "../logic/format.ts";
 import { seriesName, TOTAL } from "../logic/rates.ts";
 import type { Family } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const MAX_ROWS = 400;
 

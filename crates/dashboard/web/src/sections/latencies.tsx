@@ -2,7 +2,7 @@ import { formatCount, formatDuration, formatName } from "../logic/format.ts";
 import { type Bar, bars, mean, position } from "../logic/latency.ts";
 import type { LatencyReading } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const QUANTILES = ["min", "50 %", "99 %", "99.9 %", "max"];
 const [WIDTH, HEIGHT] = [320, 44];

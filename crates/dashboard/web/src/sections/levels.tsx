@@ -1,7 +1,7 @@
 import { formatBytes, formatMetric, formatPercent } from "../logic/format.ts";
 import type { Level } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 /** From this fraction on a level is high. */
 const HIGH = 0.85;

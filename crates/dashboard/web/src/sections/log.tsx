@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { formatClock } from "../logic/format.ts";
 import type { LogEntry, LogLevel } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const LEVELS: LogLevel[] = ["info", "warning", "error"];
 const SYMBOLS: Record<LogLevel, string> = { info: "·", warning: "▲", error: "✕" };

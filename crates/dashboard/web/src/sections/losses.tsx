@@ -1,7 +1,7 @@
 import { formatCount, formatName, formatNumber } from "../logic/format.ts";
 import { type LossRow, lossRows } from "../logic/losses.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 function View({ store }: { store: Store }) {
   if (!store.status) return null;

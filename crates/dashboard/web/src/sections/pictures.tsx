@@ -6,8 +6,8 @@ import { type PaletteName, PALETTES, valueAxis, type Window, windowEnds } from "
 import type { Header, PictureInfo } from "../protocol.ts";
 import type { Store } from "../store.ts";
 import { cssColor, remember, remembered } from "../theme.ts";
-import type { Section } from "./index.ts";
 import { isScatter, Lines, Points } from "./picture-views.tsx";
+import type { Section } from "./section.ts";
 
 const PALETTE_KEY = "shotline-palette";
 

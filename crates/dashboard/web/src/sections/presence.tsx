@@ -5,7 +5,7 @@ import { formatCount } from "../logic/format.ts";
 import { type Column, describeColumn, hasPart, type LinkPresence, PARTS } from "../logic/presence.ts";
 import type { Store } from "../store.ts";
 import { cssColor, themeVersion } from "../theme.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const COLUMN = 4;
 /** A missing part is drawn larger by this at both ends: one of 64 must be visible. */

@@ -6,7 +6,7 @@ import { type RateHistory, total, TOTAL, WINDOW_S } from "../logic/rates.ts";
 import type { Family } from "../protocol.ts";
 import type { Store } from "../store.ts";
 import { prefersLessMotion } from "../theme.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const HEIGHT = 120;
 /** From this width on there are two charts beside each other, with this gap. */

@@ -1,5 +1,5 @@
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 function View({ store }: { store: Store }) {
   return (

@@ -1,7 +1,7 @@
 import { formatNumber, formatPercent } from "../logic/format.ts";
 import type { StageReading } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 const PARTS = ["busy", "starved", "stalled"] as const;
 const MEANINGS = { busy: "works", starved: "waits for input", stalled: "waits for space at its output" };

@@ -1,6 +1,6 @@
 import type { Table } from "../protocol.ts";
 import type { Store } from "../store.ts";
-import type { Section } from "./index.ts";
+import type { Section } from "./section.ts";
 
 /** A number, perhaps with a unit. */
 const NUMERIC = /^[-+\u2212]?[\d.,\u202f ]+(e[-+]?\d+)?\s?(%|[\wµ/]{1,8})?$/;
