@@ -91,8 +91,7 @@ pub fn run(args: &Args) -> Result {
             }
             started = Some(Instant::now());
             let start = Start { mode: Mode::FreeRunning, shots: 0 };
-            probe.begin(start, 0).map_err(|refusal| refusal.to_string())?;
-            Server::without_setup(probe)
+            Server::without_setup(probe, start).map_err(|refusal| refusal.to_string())?
         }
         None => {
             let server = Server::with_probe(probe, args.listen)?.once(args.once);

@@ -8,6 +8,7 @@ use super::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
+use shotline_wire::setup::{Refusal, Start};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,17 +139,21 @@ where
         })
     }
 
-    /// Creates a server without a set-up port for a probe that has begun ([`Probe::begin`]). It ends with the last
-    /// shot.
-    pub fn without_setup(probe: Probe<Io, Open, S>) -> Self {
-        Self {
+    /// Begins a run of a probe whose targets are set ([`Probe::set_target`]), without a set-up port. The server ends with
+    /// the last shot.
+    ///
+    /// # Errors
+    /// Those of [`Probe::begin`].
+    pub fn without_setup(mut probe: Probe<Io, Open, S>, start: Start) -> Result<Self, Refusal> {
+        probe.begin(start, steady_ns())?;
+        Ok(Self {
             control: None,
             probe,
             busy_poll: false,
             skew: Skew::default(),
             once: true,
             linger: LingerTimer::default(),
-        }
+        })
     }
 
     /// Sets whether the server ends after the last shot, once the receiver has had time to query the result.
