@@ -7,12 +7,15 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 import weakref
 from collections import Counter
 from functools import cached_property
@@ -225,6 +228,52 @@ def failed_processes():
     """Returns a line for each program that has ended with a failure: the probable cause of a wait in vain."""
     failed = [process for process in list(_processes) if process.popen.poll() and not process.popen.stderr.closed]
     return [f"{each.command} ended with {each.popen.returncode}: {each.popen.stderr.read()}" for each in failed]
+
+
+# --- pages -------------------------------------------------------------------------------------------
+
+
+def get(url, **headers):
+    """Returns the type and the text of what an address serves."""
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=WAIT_TIMEOUT_S) as reply:
+        return reply.headers["Content-Type"], reply.read().decode()
+
+
+class Page:
+    """The page that a command with `--serve` prints, and its metrics."""
+
+    def __init__(self, process):
+        line = process.popen.stderr.readline()
+        assert line.startswith("page: http://"), line
+        parts = urllib.parse.urlsplit(line.split()[1])
+        self.address, self.token = parts.netloc, parts.fragment.removeprefix("token=")
+        self.url = f"http://{self.address}/metrics"
+
+    def about(self):
+        return json.loads(get(f"http://{self.address}/api/about")[1])
+
+    def status(self):
+        return json.loads(get(f"http://{self.address}/api/status")[1])
+
+    def has_ended(self):
+        return self.status()["phase"] == "ended"
+
+    def value(self, name):
+        """Returns the sum of a metric's samples."""
+        lines = [line for line in get(self.url)[1].splitlines() if re.match(rf"{name}[ {{]", line)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    def metrics(self):
+        """Returns the value of each sample, by its name with labels, such as `a{b="c",d="e"}`."""
+        lines = [line for line in get(self.url)[1].splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+    def stop(self):
+        """Presses Stop; returns what the command says."""
+        url, body = f"http://{self.address}/api/control", json.dumps({"action": "stop"}).encode()
+        request = urllib.request.Request(url, body, {"Authorization": f"Bearer {self.token}"}, method="POST")
+        with urllib.request.urlopen(request, timeout=WAIT_TIMEOUT_S) as reply:
+            return json.loads(reply.read())["done"]
 
 
 # --- files -------------------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ import shutil
 import socket
 import subprocess
 import urllib.parse
-import urllib.request
 
 import pytest
 
-from common import ROOT, WAIT_TIMEOUT_S, Probe, Recorder, command, until
+from common import ROOT, WAIT_TIMEOUT_S, Page, Probe, Recorder, command, get, until
 
 MONITORING = ROOT / "monitoring"
 SHOTS = 300
@@ -38,26 +37,6 @@ def need_prometheus():
     missing = [tool for tool in ("prometheus", "promtool") if not shutil.which(tool)]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh web installs them")
-
-
-def get(url, **headers):
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=WAIT_TIMEOUT_S) as reply:
-        return reply.headers["Content-Type"], reply.read().decode()
-
-
-class Page:
-    """The address of a recorder's page, and its metrics."""
-
-    def __init__(self, recorder):
-        line = recorder.popen.stderr.readline()
-        assert line.startswith("page: http://"), line
-        self.address = urllib.parse.urlsplit(line.split()[1]).netloc
-        self.url = f"http://{self.address}/metrics"
-
-    def value(self, name):
-        """Returns the sum of a metric's samples."""
-        lines = [line for line in get(self.url)[1].splitlines() if re.match(rf"{name}[ {{]", line)]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ mod digitizer;
 mod probe;
 
 use crate::Result;
+pub use probe::page as probe_page;
 
 /// Instruments that can be emulated.
 #[derive(clap::Subcommand)]
@@ -16,6 +17,7 @@ Examples:
   shotline emulate probe --input rf.hdf5                 real RF data instead of test patterns
   shotline emulate probe --phantom --angles=-5,0,5       echoes of known objects, for beamformers
   shotline emulate probe --loss 1e-4 --corrupt 1e-4      a bad link
+  shotline emulate probe --serve 127.0.0.1:8081          with a page in the browser: what it sends, and its faults
   shotline emulate probe --listen 0.0.0.0:47910          found by `shotline probe discover` on the network
   shotline record --probe [::1]:47910 --out run.h5       the other side")]
     Probe(Box<probe::Probe>),

@@ -1,6 +1,7 @@
 //! Arguments of `shotline replay`, and the settings derived from them.
 
 use crate::Result;
+use crate::serve::PageArgs;
 use shotline_acquire::config::peer;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::replay::StampSource;
@@ -19,6 +20,7 @@ Examples:
   shotline replay run.h5 --to [::1]:7148                     send without set-up, for `record --listen`
   shotline replay run.h5 --to 10.0.0.2:4791 --framing ud --queue-pair 0x2b67 --q-key 0x11223344
   shotline replay run.pcapng --to 10.0.0.2:4791 --json       the datagrams of a capture's largest flow
+  shotline replay run.h5 --serve 127.0.0.1:8081              with a page in the browser: what is sent, and how far it is
 
 Shots keep their numbers, stamps and losses: recording a replay reproduces the recording.")]
 pub struct Args {
@@ -78,6 +80,8 @@ pub struct Args {
     /// Print one JSON object at the end
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) page: PageArgs,
 }
 
 fn stamps(text: &str) -> std::result::Result<StampSource, String> {

@@ -2,6 +2,7 @@
 
 mod args;
 mod flow;
+mod page;
 mod tape;
 
 use crate::output::{CpuTime, Report, print_report};
@@ -12,13 +13,15 @@ use serde::Serialize;
 use shotline_acquire::config::queue_pair;
 use shotline_compute::ultrasound::Array;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Probe, ProbeCounters, Server};
+use shotline_instrument::probe::{Config, LinkRequest, LinkTransport, Probe, ProbeCounters, Server, Shots};
 use shotline_instrument::replay::{RecordedShots, RecordingReader, ShotConverter};
-use shotline_memory::Registrar;
+use shotline_memory::{Regions, Registrar};
 use shotline_store::pcapng;
 use shotline_store::read::Recording;
+use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing::{Kind, Link};
 use shotline_wire::setup::{Mode, Start};
+use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 use std::time::Instant;
 use tape::{RecordedTape, ShotRange};
@@ -66,7 +69,7 @@ pub fn run(args: &Args) -> Result {
         .map(|link| ShotConverter::new(link.geometry, kind))
         .collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = converters.first().map(|converter| *converter.geometry());
-    let first = tape.numbers().start;
+    let pass = tape.numbers();
     let stamps = tape.stamps()?;
     let streams: Vec<u32> = tape.links().iter().map(|link| link.stream).collect();
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
@@ -77,21 +80,16 @@ pub fn run(args: &Args) -> Result {
     let source = args.source;
     let mut probe =
         Probe::with(shots, registrar.finish(), config, move |request, regions| open(source, request, regions))?;
-    let mut started = None;
-    let server = match geometry.filter(|_| !args.to.is_empty()) {
+    let numbers = pass.start..pass.start.saturating_add((pass.end - pass.start).saturating_mul(args.turns));
+    let numbers = Some(numbers).filter(|_| turns.is_some());
+    let (mut page, server, started) = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {
-            args.check_framing(kind, streams.len())?;
-            for (link, stream) in (0..).zip(&streams) {
-                let stamp = stamps.get(link as usize).copied().unwrap_or_default();
-                let framing = pcapng::framing(kind, &geometry, first, stamp);
-                let to = args.to[(link as usize).min(args.to.len() - 1)];
-                let (qp, q_key) = args.keys(kind)?;
-                let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
-                probe.set_target(link, to, framing, keys)?;
-            }
-            started = Some(Instant::now());
+            Preset { kind, geometry, first: pass.start, stamps, streams }.apply(args, &mut probe)?;
+            let page = page::of_recording(args, None, probe.state(), numbers, &stop)?;
+            let started = Instant::now();
             let start = Start { mode: Mode::FreeRunning, shots: 0 };
-            Server::without_setup(probe, start).map_err(|refusal| refusal.to_string())?
+            let server = Server::without_setup(probe, start).map_err(|refusal| refusal.to_string())?;
+            (page, server, Some(started))
         }
         None => {
             let server = Server::with_probe(probe, args.listen)?.once(args.once);
@@ -101,13 +99,48 @@ pub fn run(args: &Args) -> Result {
             } else {
                 String::new()
             };
-            errln!("replay{hint} waits for a receiver on {}", server.local_addr()?);
-            server
+            let listen = server.local_addr()?;
+            errln!("replay{hint} waits for a receiver on {listen}");
+            let page = page::of_recording(args, Some(listen), server.state(), numbers, &stop)?;
+            (page, server, None)
         }
     };
-    let counters = server.run(&stop)?;
+    let counters = page.run(server, &stop)?;
     let seconds = started.map(|started| started.elapsed().as_secs_f64());
+    page.end(&counters, &stop);
     print_report(args.json, &ReplayReport { counters, seconds, cpu: CpuTime::now() })
+}
+
+/// Keys and framing of a replay without set-up.
+struct Preset {
+    kind: Kind,
+    geometry: Geometry,
+    /// Number of the first shot.
+    first: u64,
+    /// Number and stamp of a shot of each link.
+    stamps: Vec<(u64, u64)>,
+    streams: Vec<u32>,
+}
+
+impl Preset {
+    /// Sets the destination of each link.
+    fn apply<Io, Open, S>(&self, args: &Args, probe: &mut Probe<Io, Open, S>) -> Result
+    where
+        Io: PacketIo,
+        Open: FnMut(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<Io>, IoError>,
+        S: Shots,
+    {
+        args.check_framing(self.kind, self.streams.len())?;
+        for (link, stream) in (0..).zip(&self.streams) {
+            let stamp = self.stamps.get(link as usize).copied().unwrap_or_default();
+            let framing = pcapng::framing(self.kind, &self.geometry, self.first, stamp);
+            let to = args.to[(link as usize).min(args.to.len() - 1)];
+            let (qp, q_key) = args.keys(self.kind)?;
+            let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
+            probe.set_target(link, to, framing, keys)?;
+        }
+        Ok(())
+    }
 }
 
 /// Opens the selected part of a recording, and chooses its framing.

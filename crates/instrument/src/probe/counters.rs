@@ -6,6 +6,8 @@ use super::pace::PaceCounters;
 use super::samples::SourceReport;
 use serde::Serialize;
 use shotline_transport::IoError;
+use shotline_wire::shot::Geometry;
+use std::net::SocketAddr;
 
 /// Counters and settings of a probe, for reports.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +29,19 @@ pub struct ProbeCounters {
     /// Injected faults, if they are listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<InjectedFault>,
+}
+
+/// State of a probe while it runs.
+#[derive(Clone, Debug)]
+pub struct ProbeState {
+    /// Counters so far, without the list of faults.
+    pub counters: ProbeCounters,
+    /// Shots are being sent.
+    pub is_running: bool,
+    /// Geometry of the shots of a link, unless a receiver requests fewer samples.
+    pub geometry: Geometry,
+    /// Destination of each link, once it is configured.
+    pub destinations: Vec<Option<SocketAddr>>,
 }
 
 /// Counters of runs that ended because a shot could not be sent: the kernel refused the address, or there was no link.

@@ -2,12 +2,12 @@
 
 use super::Config;
 use super::clock::Stamp;
-use super::counters::{Failures, LinkReport, ProbeCounters};
+use super::counters::{Failures, LinkReport, ProbeCounters, ProbeState};
 use super::error::ProbeError;
 use super::link::{Link, Target, framing_by_id};
 use super::pace::{Next, PaceCounters, Pacer, Timing};
 use super::patterns::Patterns;
-use super::shots::{ReadError, Route, ShotContext, Shots, Upcoming};
+use super::shots::{FireError, Route, ShotContext, Shots, Upcoming};
 use super::transport::{LinkRequest, LinkTransport};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
@@ -29,17 +29,6 @@ const TRIGGER_WINDOW: u32 = 1 << 16;
 const READ_POLL_NS: u64 = 200_000;
 /// Maximum number of retries for a stopped run's last packets while the path is full.
 const MAX_STOP_RETRIES: u32 = 10_000;
-
-/// Reason why a shot was not sent.
-#[derive(Debug, thiserror::Error)]
-pub enum FireError {
-    /// The link failed.
-    #[error(transparent)]
-    Io(#[from] IoError),
-    /// The shot could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
 
 /// Next action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,10 +302,15 @@ where
 
     /// Returns the counters so far and drains the list of faults.
     pub fn counters(&mut self) -> ProbeCounters {
-        let current = self.run.as_ref().map(|run| run.pacer.counters()).unwrap_or_default();
         let mut faults: Vec<_> = self.ports.iter_mut().flat_map(|port| port.link.take_faults()).collect();
         faults.sort_by_key(|fault| (fault.shot, fault.link, fault.packet));
-        ProbeCounters {
+        ProbeCounters { faults, ..self.state().counters }
+    }
+
+    /// Returns the state, without the list of faults, which stays as it is.
+    pub fn state(&self) -> ProbeState {
+        let current = self.run.as_ref().map(|run| run.pacer.counters()).unwrap_or_default();
+        let counters = ProbeCounters {
             seed: self.seed,
             source: self.shots.report(),
             next_shot: self.next_shot,
@@ -324,8 +318,11 @@ where
             requests_refused: self.refused,
             failures: Failures::default(),
             links: self.ports.iter().map(|port| LinkReport::of(&port.link)).collect(),
-            faults,
-        }
+            faults: Vec::new(),
+        };
+        let destinations = self.ports.iter().map(|port| port.target.as_ref().map(|target| target.destination));
+        let (is_running, geometry) = (self.running(), *self.shots.geometry());
+        ProbeState { counters, is_running, geometry, destinations: destinations.collect() }
     }
 
     fn running(&self) -> bool {

@@ -42,12 +42,12 @@ mod transport;
 
 pub use clock::{Skew, Stamp};
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL, Phantom};
-pub use counters::{Failures, LinkReport, ProbeCounters};
-pub use device::{FireError, Probe, Response, Step};
+pub use counters::{Failures, LinkReport, ProbeCounters, ProbeState};
+pub use device::{Probe, Response, Step};
 pub use error::{ProbeError, SampleError};
 pub use link::LinkCounters;
 pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
-pub use shots::{CopyRing, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
+pub use shots::{CopyRing, FireError, Payload, ReadError, Route, ShotContext, Shots, Upcoming};
 pub use transport::{LinkRequest, LinkTransport};

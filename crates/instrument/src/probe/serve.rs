@@ -3,7 +3,8 @@
 use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
 use super::{
-    Config, Failures, FireError, LinkRequest, LinkTransport, Patterns, Probe, ProbeCounters, ProbeError, Stamp, Step,
+    Config, Failures, FireError, LinkRequest, LinkTransport, Patterns, Probe, ProbeCounters, ProbeError, ProbeState,
+    Stamp, Step,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SPIN_NS: u64 = 120_000;
 /// Poll interval for messages while shots are sent, in ns.
 const MESSAGE_POLL_NS: u64 = 1_000_000;
+/// Minimum time between two calls of an observer, in ns.
+const OBSERVE_NS: u64 = 100_000_000;
 /// Maximum time between two checks of the stop flag, in ns.
 const MAX_SLEEP_NS: u64 = 50_000_000;
 /// Spins on a full path before yielding the processor.
@@ -189,13 +192,47 @@ where
     ///
     /// # Errors
     /// If the set-up port fails or a shot cannot be read, or as above.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<ProbeCounters, ServeError> {
+    pub fn run(self, stop: &AtomicBool) -> Result<ProbeCounters, ServeError> {
+        self.serve(stop, None)
+    }
+
+    /// As [`Self::run`], with a call of `observer` about every 100 ms, between two shots.
+    ///
+    /// # Errors
+    /// As of [`Self::run`].
+    pub fn run_observed(
+        self,
+        stop: &AtomicBool,
+        observer: &mut dyn FnMut(&ProbeState),
+    ) -> Result<ProbeCounters, ServeError> {
+        self.serve(stop, Some(observer))
+    }
+
+    /// Returns the state of the probe.
+    pub fn state(&self) -> ProbeState {
+        self.probe.state()
+    }
+
+    fn serve(
+        mut self,
+        stop: &AtomicBool,
+        mut observer: Option<&mut dyn FnMut(&ProbeState)>,
+    ) -> Result<ProbeCounters, ServeError> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut next_poll = 0;
+        let mut next_observation = if observer.is_some() { 0 } else { u64::MAX };
         let mut failures = Failures::default();
         let set_tai_ns = stamp().tai_ns;
         while !is_stopped() {
             let now = steady_ns();
+            if now >= next_observation {
+                let mut state = self.probe.state();
+                state.counters.failures = failures.clone();
+                observer.iter_mut().for_each(|observer| observer(&state));
+                next_observation = now + OBSERVE_NS;
+                // The observer has taken time.
+                continue;
+            }
             let wait = match self.probe.next(now) {
                 Step::Fire => {
                     if now >= next_poll || self.probe.takes_commands() {

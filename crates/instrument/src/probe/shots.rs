@@ -5,6 +5,7 @@ use super::config::MAX_REORDER_DEPTH;
 use super::faults::Flips;
 use super::samples::SourceReport;
 use shotline_memory::{Region, RegionId, Sge};
+use shotline_transport::IoError;
 use shotline_wire::crc;
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::Model;
@@ -26,6 +27,17 @@ pub(super) const MAX_HELD_SHOTS: u64 = MAX_REORDER_DEPTH as u64;
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ReadError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// Reason why a shot was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum FireError {
+    /// The link failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The shot could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
 
 /// State of the next shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -233,7 +233,13 @@ fn the_report_and_the_fault_log_match_the_sent_packets() {
         bench.start(7, Mode::FreeRunning, 100);
         bench.work();
         let sent = bench.take_sent();
+        let state = bench.probe.state();
         let stats = bench.probe.counters();
+        assert_eq!(
+            (state.counters.links, state.counters.faults.len(), state.is_running),
+            (stats.links.clone(), 0, false)
+        );
+        assert_eq!(state.destinations, [0, 1].map(|link| Some(configure(link, Kind::Ud).destination)));
         for link in 0..2 {
             let Reply::Status(report) = bench.ask(7, false, Request::Status { link }) else { panic!() };
             let mine: Vec<_> = sent.iter().filter(|sent| sent.link == link).collect();

@@ -90,7 +90,7 @@ impl<Io: PacketIo> Flow<Io> {
     }
 
     /// Sends datagrams at their times. `wait` sleeps until the given time and returns the current time, or `None` to
-    /// stop. While the path is full, calls `retry` and stops trying once it returns `false`. Returns `false` if
+    /// stop; it also gets the counters so far. While the path is full, calls `retry` and stops trying once it returns `false`. Returns `false` if
     /// stopped.
     ///
     /// # Errors
@@ -98,11 +98,11 @@ impl<Io: PacketIo> Flow<Io> {
     pub fn send(
         &mut self,
         chunk: &Chunk,
-        wait: &mut dyn FnMut(u64) -> Option<u64>,
+        wait: &mut dyn FnMut(u64, &FlowCounters) -> Option<u64>,
         retry: &mut dyn FnMut() -> bool,
     ) -> Result<bool, FlowError> {
         let mut batch: Vec<DatagramParts> = Vec::with_capacity(BATCH);
-        let Some(mut now) = wait(0) else { return Ok(false) };
+        let Some(mut now) = wait(0, &self.counters) else { return Ok(false) };
         for (captured_ns, range) in &chunk.datagrams {
             let Some(parts) = self.split(chunk, range.clone()) else { continue };
             let start = self.send_time(*captured_ns, now);
@@ -110,7 +110,7 @@ impl<Io: PacketIo> Flow<Io> {
                 if !self.flush(chunk, &mut batch, retry)? {
                     return Ok(false);
                 }
-                let Some(time) = wait(start) else { return Ok(false) };
+                let Some(time) = wait(start, &self.counters) else { return Ok(false) };
                 now = time;
             }
             self.counters.late += u64::from(now.saturating_sub(start) > MAX_DELAY_NS && self.pace != Pace::Max);
@@ -232,7 +232,7 @@ mod tests {
                 chunk.bytes.extend(bytes);
                 chunk.datagrams.push((*time, at..chunk.bytes.len()));
             }
-            let mut wait = |until: u64| {
+            let mut wait = |until: u64, _: &FlowCounters| {
                 log.now.set(until.max(log.now.get()));
                 Some(log.now.get())
             };

@@ -1,11 +1,14 @@
 //! Arguments of `shotline emulate probe`, and the settings derived from them.
 
+use super::page;
 use crate::array::{ArrayArgs, CentreArgs};
+use crate::serve::PageArgs;
 use crate::transport::SenderFlags;
 use shotline_compute::ultrasound::Array;
+use shotline_dashboard::BoardInfo;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Phantom, Skew};
+use shotline_instrument::probe::{Config, Phantom, ProbeState, Skew};
 use shotline_wire::shot::Packing;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -106,6 +109,8 @@ pub struct Probe {
     /// Print one JSON object at the end
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) page: PageArgs,
     /// End when standard input ends: for programs that start a probe as a child
     #[arg(long, hide = true)]
     pub(super) until_stdin_ends: bool,
@@ -164,6 +169,31 @@ impl Probe {
             seed: self.seed,
         }
     }
+
+    /// Returns what the page says about the probe, which waits at `listen`.
+    pub(super) fn info(&self, listen: SocketAddr, state: &ProbeState) -> BoardInfo {
+        let mut settings = page::settings(state, Some(listen), self.pace);
+        let samples = match &self.input {
+            Some(path) => path.display().to_string(),
+            None if self.phantom => "echoes of a phantom".into(),
+            None => "test patterns".into(),
+        };
+        settings.push(("samples".into(), samples));
+        settings.extend(self.trigger_hz.map(|hz| ("external trigger".into(), format!("{hz} Hz"))));
+        settings.push(("seed".into(), state.counters.seed.to_string()));
+        let faults =
+            [("loss", self.loss), ("duplicate", self.duplicate), ("reorder", self.reorder), ("corrupt", self.corrupt)];
+        let faults = faults.into_iter().filter(|(_, probability)| *probability > 0.0);
+        settings.extend(faults.map(|(fault, probability)| (fault.into(), probability.to_string())));
+        BoardInfo {
+            command: "emulate probe".into(),
+            title: format!("a probe that waits for receivers on {listen}"),
+            settings,
+            stopping: "Ends the probe: no more shots are sent.",
+            ..BoardInfo::default()
+        }
+    }
+
     /// Returns the array of the arguments, if any is given.
     fn array(&self) -> Option<Array> {
         let is_given = self.array.given().next().is_some() || self.centre.centre_mhz.is_some();

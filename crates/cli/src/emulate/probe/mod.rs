@@ -1,14 +1,16 @@
 //! `shotline emulate probe`: the ultrasound probe.
 
 mod args;
+pub mod page;
 mod report;
 #[cfg(feature = "rtl")]
 mod rtl;
+mod serve;
 
 use crate::transport::sender_opener;
 use crate::{Result, signals};
 pub use args::Probe;
-use report::report;
+use serve::wait_for_receivers;
 use shotline_backends::Role;
 use shotline_instrument::probe::{LinkRequest, LinkTransport, Server};
 use shotline_memory::Regions;
@@ -45,10 +47,8 @@ pub fn run(args: &Probe) -> Result {
 /// Serves receivers over the transports that `open` opens.
 fn serve<P: PacketIo>(
     args: &Probe,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     open: impl Fn(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<P>, IoError>,
 ) -> Result {
-    let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(args.skew());
-    errln!("probe waits for a receiver on {}", server.local_addr()?);
-    report(server.run(stop)?, args.json)
+    wait_for_receivers(args, Server::bind(args.config(), args.listen, open)?, stop)
 }

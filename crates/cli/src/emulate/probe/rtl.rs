@@ -1,7 +1,7 @@
 //! `shotline emulate probe --rtl`: the RTL of `hdl/`, compiled by Verilator, generates every packet.
 
 use super::args::Probe;
-use super::report::report;
+use super::serve::wait_for_receivers;
 use crate::Result;
 use shotline_backends::{OpenedSender, Role, SenderParameters};
 use shotline_instrument::probe::rtl::{Rtl, Tap, WholeFrameIo};
@@ -15,10 +15,11 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Runs the probe until a signal stops it.
-pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
+pub(super) fn run(args: &Probe, stop: &Arc<AtomicBool>) -> Result {
     if args.corrupt > 0.0 {
         return Err("--corrupt cannot alter packets of the RTL: omit --corrupt or --rtl".into());
     }
@@ -48,13 +49,11 @@ fn serve<P: PrebuiltIo>(
     args: &Probe,
     rtl: Rtl,
     regions: Regions,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     open: impl FnMut(&LinkRequest, &Regions) -> std::result::Result<LinkTransport<WholeFrameIo<P>>, IoError>,
 ) -> Result {
     let probe = Emulated::with(rtl, regions, args.config(), open)?;
-    let server = Server::with_probe(probe, args.listen)?.busy_poll(args.busy_poll).skew(args.skew());
-    errln!("probe waits for a receiver on {}", server.local_addr()?);
-    report(server.run(stop)?, args.json)
+    wait_for_receivers(args, Server::with_probe(probe, args.listen)?, stop)
 }
 
 fn link_transport<P: PrebuiltIo>(
