@@ -255,3 +255,69 @@ def test_a_damaged_capture_is_in_the_log_of_its_page(tmp_path):
         outcome = replay.interrupt()
     assert outcome.code == 1, outcome.stderr
     assert [(entry["level"], "within a block" in entry["text"]) for entry in status["log"]] == [("error", True)]
+
+
+# --- digitizers --------------------------------------------------------------------------------------
+
+
+def of_digitizers(report, block_bytes):
+    expected = {}
+    names = {
+        "blocks_produced": "blocks_produced_total",
+        "overruns": "blocks_overrun_total",
+        "blocks_sent": "blocks_sent_total",
+        "blocks_abandoned": "blocks_abandoned_total",
+        "packets_sent": "packets_sent_total",
+        "packets_discarded": "packets_discarded_total",
+        "tx_full": "sends_refused_total",
+        "dma_list_s": "dma_list_seconds_total",
+        "dma_entries": "dma_list_entries_total",
+    }
+    derived = {"stream", "to", "dma_gbps", "dma_with_list_gbps", "stages"}
+    for stream in report["streams"]:
+        assert set(stream) == set(names) | derived, "a counter without a metric"
+        of_stream = f'stream="{stream["stream"]}"'
+        expected |= {f"{name}{{{of_stream}}}": stream[key] for key, name in names.items()}
+        expected[f"payload_sent_bytes_total{{{of_stream}}}"] = stream["blocks_sent"] * block_bytes
+        for stage in stream["stages"]:
+            labels = f'{of_stream},stage="{stage["name"]}"'
+            expected[f"stage_blocks_total{{{labels}}}"] = stage["blocks"]
+            expected[f"stage_passed_bytes_total{{{labels}}}"] = stage["bytes"]
+            expected[f"stage_queued_blocks_total{{{labels}}}"] = stage["queue_length_sum"]
+            if stage["name"] != "board":
+                states = ("busy", "starved", "stalled", "paced")
+                times = {f'stage_seconds_total{{{labels},state="{state}"}}': stage[f"{state}_s"] for state in states}
+                expected |= times
+    return expected
+
+
+BLOCK = 1 << 16
+DIGITIZER = ("--decimation", 1, "--sample-rate-hz", 2e6, "--block", BLOCK, "--distinct", 3)
+
+
+def test_the_page_of_digitizers_has_the_counts_of_their_report():
+    flags = (*DIGITIZER, "--blocks", 20, "--streams", 2, "--json", *LINGER)
+    with sink() as to, Process("emulate", "digitizer", "--to", to, *flags) as digitizer:
+        page = Page(digitizer)
+        until(page.has_ended, "the end of the blocks")
+        check_page(page, "emulate digitizer")
+        status, metrics = page.status(), page.metrics()
+        report = digitizer.interrupt().succeeded()
+    check_values(metrics, of_digitizers(report, BLOCK) | {"run_progress_ratio": 1})
+    assert losses(status) == {"blocks_overrun", "packets_discarded"}
+    names = [f"{stage} {stream}" for stream in range(2) for stage in ("board", "dma", "send")]
+    assert [stage["name"] for stage in status["stages"]] == names
+    assert all(0 <= stage[part] <= 1 for stage in status["stages"] for part in ("busy", "starved", "stalled"))
+    assert [row[2] for row in status["tables"][0]["rows"]] == ["20", "20"]
+
+
+def test_a_digitizer_ends_by_its_page():
+    flags = (*DIGITIZER, "--rate", "max", "--link-rate", 7e7, "--json", *SERVE)
+    with sink() as to, Process("emulate", "digitizer", "--to", to, *flags) as digitizer:
+        page = Page(digitizer)
+        until(lambda: page.value("shotline_blocks_sent_total") > 0, "blocks")
+        status = page.status()
+        assert status["phase"] == "running" and status["progress"] is None, status
+        assert [stage["name"] for stage in status["stages"]] == ["board", "dma", "send"]
+        report = end_by_page(page, digitizer)
+    assert report["streams"][0]["blocks_sent"] > 0, report

@@ -1,13 +1,18 @@
 //! `shotline emulate digitizer`: sends blocks of IQ samples, by DMA into prebuilt frames.
 
+mod page;
+
 use crate::output::{CpuTime, Report, print_report};
 use crate::progress::Progress;
+use crate::serve::{BoardPage, PageArgs};
 use crate::transport::SenderFlags;
 use crate::values::seconds;
 use crate::{Result, signals};
+use page::Window;
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
 use shotline_backends::{Role, SenderParameters};
+use shotline_dashboard::BoardInfo;
 use shotline_instrument::digitizer::{
     BlockStart, Config, Digitizer as Device, DigitizerCounters, Format, Framing, Input, Memory, PrepareError,
     SharedCounters, StageCounters, Stages, Start, Tone,
@@ -19,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Examples that are shown below the options.
 pub const EXAMPLES: &str = "\
@@ -29,7 +34,8 @@ Examples:
   shotline emulate digitizer --to [::1]:47920 --sequential           one stage after the other, as in the paper
   shotline emulate digitizer --to [::1]:47920 --tone 50e6:-6 --tone=-20e6:-40 --noise=-70
   shotline emulate digitizer --to [::1]:47920 --file capture.cu8 --format cu8 --sample-rate-hz 2e6 --decimation 1 --block 64KiB
-  shotline emulate digitizer --to [::1]:47920 --streams 4 --trigger-rate 100 --block 1MiB --clock-offset 0,500,-200,0";
+  shotline emulate digitizer --to [::1]:47920 --streams 4 --trigger-rate 100 --block 1MiB --clock-offset 0,500,-200,0
+  shotline emulate digitizer --to [::1]:47920 --serve 127.0.0.1:8081 with a page in the browser: stages and overruns";
 
 /// Settings of the emulated digitizer.
 #[derive(clap::Args)]
@@ -133,6 +139,8 @@ pub struct Digitizer {
     /// Print one JSON object at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: PageArgs,
     /// End when standard input ends: for programs that start a digitizer as a child
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -279,6 +287,18 @@ impl Digitizer {
         (0..streams).map(config_of).collect()
     }
 
+    /// Returns what the page says about the devices.
+    fn info(&self, configs: &[Config]) -> BoardInfo {
+        let to = self.to.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+        BoardInfo {
+            command: "emulate digitizer".into(),
+            title: format!("blocks of a digitizer to {to}"),
+            settings: page::settings(configs),
+            stopping: "Ends the digitizers: the blocks in progress are completed, later ones are discarded.",
+            ..BoardInfo::default()
+        }
+    }
+
     fn input(&self) -> Result<Input> {
         if let (Some(path), Some(format)) = (&self.file, self.format) {
             return Ok(Input::File { path: path.clone(), format: format.into() });
@@ -345,19 +365,27 @@ fn serve<P: PrebuiltIo + Send>(
     args: &Digitizer,
     configs: Vec<Config>,
     memories: Vec<Memory>,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     open: impl Fn(SocketAddr, &Regions) -> std::result::Result<P, IoError>,
 ) -> Result {
-    let block_start = configs[0].block_start;
+    let Config { block_start, block_bytes, blocks, .. } = configs[0];
+    let info = args.info(&configs);
     let devices: std::result::Result<Vec<_>, _> =
         configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
     let devices = devices?;
-    let live_devices: Vec<_> = devices.iter().map(Device::shared_counters).collect();
-    let started = std::time::Instant::now();
+    let page = args.page.board(info, Vec::new(), stop)?;
+    let watcher = Watcher {
+        devices: devices.iter().map(Device::shared_counters).collect(),
+        seconds: args.seconds.filter(|_| block_start == BlockStart::Max),
+        blocks,
+        block_bytes,
+        page: &page,
+    };
+    let started = Instant::now();
     let ended = AtomicBool::new(false);
     let start = Start::earliest(block_start);
     let counters: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&live_devices, args.seconds.filter(|_| block_start == BlockStart::Max), stop, &ended));
+        scope.spawn(|| watcher.watch(started, stop, &ended));
         let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -366,33 +394,56 @@ fn serve<P: PrebuiltIo + Send>(
         results.into_iter().collect()
     });
     let report = DigitizerReport { run_s: started.elapsed().as_secs_f64(), streams: counters?, cpu: CpuTime::now() };
+    let progress = watcher.progress(&report.streams, started.elapsed());
+    let stages = page::whole_run(&report.streams, report.run_s);
+    page.end(|| page::status(&report.streams, block_bytes, stages, progress), stop);
     print_report(args.json, &report)
 }
 
-/// Prints one line per second, and sets `stop` after `seconds`.
-fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
-    const TICK: Duration = Duration::from_millis(20);
-    let started = std::time::Instant::now();
-    let mut last_line = started;
-    let mut before: Vec<_> = live_devices.iter().map(|live| live.stages()).collect();
-    while !ended.load(Ordering::Relaxed) {
-        std::thread::sleep(TICK);
-        if seconds.is_some_and(|seconds| started.elapsed() >= seconds) {
-            stop.store(true, Ordering::Relaxed);
+/// What the thread that watches the devices needs.
+struct Watcher<'a> {
+    devices: Vec<Arc<SharedCounters>>,
+    /// Time after which it stops them.
+    seconds: Option<Duration>,
+    /// Number of blocks that each makes.
+    blocks: Option<u64>,
+    block_bytes: u32,
+    page: &'a BoardPage,
+}
+
+impl Watcher<'_> {
+    /// Prints one line per second, publishes the state, and sets `stop` after the requested time.
+    fn watch(&self, started: Instant, stop: &AtomicBool, ended: &AtomicBool) {
+        const TICK: Duration = Duration::from_millis(20);
+        let mut last_line = started;
+        let mut window = Window::default();
+        let mut before: Vec<_> = self.devices.iter().map(|live| live.stages()).collect();
+        while !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+            if self.seconds.is_some_and(|seconds| started.elapsed() >= seconds) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            let now = Instant::now();
+            self.page.publish(now, || {
+                let all: Vec<_> = self.devices.iter().map(|live| live.counters()).collect();
+                let progress = self.progress(&all, started.elapsed());
+                page::status(&all, self.block_bytes, window.add(now, &all), progress)
+            });
+            let since = last_line.elapsed();
+            if since >= Duration::from_secs(1) {
+                last_line = Instant::now();
+                self.print(&mut before, since.as_secs_f64());
+            }
         }
-        let since = last_line.elapsed();
-        if since < Duration::from_secs(1) {
-            continue;
-        }
-        last_line = std::time::Instant::now();
-        for (live, before) in live_devices.iter().zip(&mut before) {
+    }
+
+    /// Prints what the devices did in the last `seconds`.
+    fn print(&self, before: &mut [[StageCounters; 3]], seconds: f64) {
+        for (live, before) in self.devices.iter().zip(before) {
             let now = live.stages();
             let counters = live.counters();
-            let stages: Vec<_> = now
-                .iter()
-                .zip(before.iter())
-                .map(|(now, before)| line(&now.since(before), since.as_secs_f64()))
-                .collect();
+            let stages: Vec<_> =
+                now.iter().zip(before.iter()).map(|(now, before)| line(&now.since(before), seconds)).collect();
             errln!(
                 "stream {}: {}, {} overruns{}",
                 counters.stream,
@@ -402,6 +453,19 @@ fn watch(live_devices: &[Arc<SharedCounters>], seconds: Option<Duration>, stop: 
             );
             *before = now;
         }
+    }
+
+    /// Returns the part of the requested blocks or time that is over, if there is an end.
+    fn progress(&self, all: &[DigitizerCounters], elapsed: Duration) -> Option<f64> {
+        let part = match (self.blocks, self.seconds) {
+            (Some(blocks), _) => {
+                let produced = all.iter().map(|counters| counters.board.blocks_produced).sum::<u64>();
+                produced as f64 / (blocks as f64 * all.len() as f64)
+            }
+            (None, Some(seconds)) => elapsed.as_secs_f64() / seconds.as_secs_f64(),
+            (None, None) => return None,
+        };
+        Some(part.min(1.0))
     }
 }
 
