@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 import weakref
@@ -255,8 +256,23 @@ class Page:
     def status(self):
         return json.loads(get(f"http://{self.address}/api/status")[1])
 
+    def phase(self):
+        # Between two runs that a page starts it is opened again.
+        try:
+            return self.status()["phase"]
+        except (urllib.error.URLError, ConnectionError):
+            return None
+
+    def wait_for(self, phase):
+        until(lambda: self.phase() == phase, what=f"phase {phase}")
+
     def has_ended(self):
-        return self.status()["phase"] == "ended"
+        return self.phase() == "ended"
+
+    def table(self, title):
+        """Returns the rows of a table, each by its columns; none if it is not shown."""
+        tables = [table for table in self.status()["tables"] if table["title"] == title]
+        return [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["rows"]]
 
     def value(self, name):
         """Returns the sum of a metric's samples."""
@@ -268,12 +284,19 @@ class Page:
         lines = [line for line in get(self.url)[1].splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
+    def control(self, **action):
+        """Presses a control; returns what the command says, also if it refuses."""
+        body = json.dumps(action).encode()
+        request = urllib.request.Request(f"http://{self.address}/api/control", body, method="POST")
+        request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_TIMEOUT_S) as reply:
+                return json.load(reply)["done"]
+        except urllib.error.HTTPError as refused:
+            return json.load(refused)["error"]
+
     def stop(self):
-        """Presses Stop; returns what the command says."""
-        url, body = f"http://{self.address}/api/control", json.dumps({"action": "stop"}).encode()
-        request = urllib.request.Request(url, body, {"Authorization": f"Bearer {self.token}"}, method="POST")
-        with urllib.request.urlopen(request, timeout=WAIT_TIMEOUT_S) as reply:
-            return json.loads(reply.read())["done"]
+        return self.control(action="stop")
 
 
 # --- files -------------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 import json
 
 from memory_target import Target
-from page_client import Page
 
-from common import Process, until
+from common import Page, Process, until
 
 REGION = ["--region", "a=1M,rights=rw", "--serve", "127.0.0.1:0"]
 

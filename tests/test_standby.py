@@ -2,9 +2,7 @@
 
 import json
 
-from page_client import Page
-
-from common import Probe, Recorder, Recording, check_balanced, until, verify
+from common import Page, Probe, Recorder, Recording, check_balanced, until, verify
 
 STANDBY = ["--serve", "127.0.0.1:0", "--standby", "--rate-hz", "500", "--shots", "40", "--samples", "400"]
 
@@ -20,10 +18,10 @@ def test_the_page_starts_runs_with_other_numbers_of_samples(tmp_path):
     with Probe() as probe, Recorder(probe, *STANDBY, "--out", tmp_path / "run.h5") as recorder:
         page = Page(recorder)
         page.wait_for("standby")
-        controls = {control["action"]: control for control in page.get("api/about")["controls"]}
+        controls = {control["action"]: control for control in page.about()["controls"]}
         assert controls["start"]["input"]["value"] == 400 and controls["start"]["phases"] == ["standby", "ended"]
         assert "no run" in page.control(action="stop")
-        assert not list(tmp_path.iterdir()) and not page.get("api/status")["log"], "nothing happens before the start"
+        assert not list(tmp_path.iterdir()) and not page.status()["log"], "nothing happens before the start"
         start_and_wait(page, tmp_path / "run.h5")
         start_and_wait(page, tmp_path / "run-2.h5", samples=250)
         ended = recorder.interrupt()
@@ -63,7 +61,7 @@ def test_a_run_that_fails_is_followed_by_the_next(tmp_path):
         assert "expected 1 to" in page.control(action="start", samples=0)
         page.control(action="start", samples=700)
         page.wait_for("ended")
-        log = page.get("api/status")["log"]
+        log = page.status()["log"]
         assert any("from 1 to 500" in entry["text"] and entry["level"] == "error" for entry in log), log
         start_and_wait(page, tmp_path / "run.h5", samples=500)
         ended = recorder.interrupt()
