@@ -237,13 +237,14 @@ impl Live {
             shots.clone_into(&mut self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
-    /// Moves the shots that the recorder has lost or discarded to the dropped ones.
-    pub(crate) fn retract_unrecorded(&self, counters: &mut RunCounters) {
-        for shots in self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            if let Some(stream) = counters.streams.get_mut(shots.link) {
-                stream.retract(shots.complete, shots.partial, shots.cause);
-            }
-        }
+    /// Returns the shots that the recorder has lost or discarded; none while it publishes others, because the receive thread
+    /// must not wait for it.
+    pub(crate) fn try_unrecorded(&self) -> Option<Vec<UnrecordedShots>> {
+        self.unrecorded.try_lock().ok().map(|shots| shots.clone())
+    }
+    /// As [`try_unrecorded`](Self::try_unrecorded), for the end.
+    pub(crate) fn unrecorded(&self) -> Vec<UnrecordedShots> {
+        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// Publishes the final counters, which must not be skipped: nothing is received any more.
     pub(crate) fn set_last_details(&self, details: Details) {
@@ -268,6 +269,10 @@ impl Live {
         self.shots_dropped.store(total.shot_drops.total(), Relaxed);
     }
 
+    /// Creates the counters of a run that `trigger` triggers: the flag of a signal handler that outlives the run.
+    pub fn with_trigger(trigger: Arc<AtomicBool>) -> Self {
+        Self { trigger, ..Self::default() }
+    }
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
     pub fn trigger(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.trigger)

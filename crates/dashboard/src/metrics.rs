@@ -104,7 +104,8 @@ impl Collector for Snapshot {
         let mut info = encoder.encode_descriptor("build", "The program, always 1", None, MetricType::Info)?;
         info.encode_info(&labels.to_vec())?;
         let running = u64::from(self.status.phase != Phase::Ended);
-        let mut up = encoder.encode_descriptor("running", "1 until the command ends", None, MetricType::Gauge)?;
+        let mut up =
+            encoder.encode_descriptor("running", "1 until the command, or its run, ends", None, MetricType::Gauge)?;
         up.encode_gauge(&(running as f64))?;
         let families = &self.status.families;
         for (index, family) in families.iter().enumerate() {

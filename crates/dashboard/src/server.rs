@@ -133,7 +133,14 @@ const STATE_LIFETIME: Duration = Duration::from_millis(100);
 /// The state of a subject for requests.
 struct States {
     subject: Arc<dyn Subject>,
-    newest: Mutex<Option<(Instant, Arc<Status>)>>,
+    newest: Mutex<Option<Newest>>,
+}
+
+/// A state, when it was read, and of what it is ([`Subject::generation`]).
+struct Newest {
+    at: Instant,
+    generation: u64,
+    status: Arc<Status>,
 }
 
 impl States {
@@ -141,14 +148,14 @@ impl States {
     fn get(&self) -> Arc<Status> {
         // The state stays valid if a thread panics while it holds the lock.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*newest {
-            Some((read, status)) if read.elapsed() < STATE_LIFETIME => Arc::clone(status),
-            _ => {
-                let status = Arc::new(self.subject.status());
-                *newest = Some((Instant::now(), Arc::clone(&status)));
-                status
-            }
+        let generation = self.subject.generation();
+        let is_new = |newest: &&Newest| newest.generation == generation && newest.at.elapsed() < STATE_LIFETIME;
+        if let Some(newest) = newest.as_ref().filter(is_new) {
+            return Arc::clone(&newest.status);
         }
+        let status = Arc::new(self.subject.status());
+        *newest = Some(Newest { at: Instant::now(), generation, status: Arc::clone(&status) });
+        status
     }
 }
 

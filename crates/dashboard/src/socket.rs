@@ -31,13 +31,17 @@ pub(crate) struct Feed {
 #[derive(Clone)]
 struct State {
     message: Utf8Bytes,
+    /// What it is the state of ([`Subject::generation`]).
+    generation: u64,
     /// No other one follows.
     is_last: bool,
 }
 
 impl State {
     fn of(subject: &dyn Subject, is_last: bool) -> Self {
-        Self { message: message("status", &subject.status()), is_last }
+        // In this order, the state is never older than its number.
+        let generation = subject.generation();
+        Self { generation, message: message("status", &subject.status()), is_last }
     }
 }
 
@@ -91,23 +95,46 @@ fn message(name: &str, value: &impl serde::Serialize) -> Utf8Bytes {
 }
 
 /// A message of a page.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
     /// The pictures that it shows now.
     watch: Vec<String>,
 }
 
+/// What a page sees of a subject.
+struct Sight {
+    generation: u64,
+    gallery: Arc<Gallery>,
+    painted: watch::Receiver<u64>,
+    wish: Wish,
+    viewers: Vec<Viewer>,
+}
+
+impl Sight {
+    /// Describes the subject to the page. Returns `None` if the page has left or takes nothing.
+    async fn begin(socket: &mut WebSocket, subject: &dyn Subject, wish: Wish) -> Option<Self> {
+        let (generation, about, gallery) = (subject.generation(), subject.about(), subject.gallery());
+        let is_sent = send(socket, Message::Text(message("about", &about))).await;
+        let viewers = watched(&gallery, &wish, Vec::new());
+        let mut painted = gallery.painted();
+        painted.mark_changed();
+        is_sent.then_some(Self { generation, gallery, painted, wish, viewers })
+    }
+
+    /// Follows a wish of the page.
+    fn follow(&mut self, wish: Wish) {
+        self.viewers = watched(&self.gallery, &wish, std::mem::take(&mut self.viewers));
+        self.wish = wish;
+        self.painted.mark_changed();
+    }
+}
+
 /// Serves a page until it leaves, breaks the rules, or takes nothing for long.
 pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed: &Feed) {
-    let about = subject.about();
-    if !send(&mut socket, Message::Text(message("about", &about))).await {
-        return;
-    }
-    let gallery = subject.gallery();
-    let (mut states, mut painted) = (feed.newest.subscribe(), gallery.painted());
+    let Some(mut sight) = Sight::begin(&mut socket, &*subject, Wish::default()).await else { return };
+    let mut states = feed.newest.subscribe();
     states.mark_changed();
-    let mut viewers: Vec<Viewer> = Vec::new();
     let mut messages = 0;
     loop {
         tokio::select! {
@@ -117,8 +144,7 @@ pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed:
                     Some(Ok(Message::Text(text))) if messages <= MAX_MESSAGES => {
                         // A page of another version may wish for what is unknown here.
                         if let Ok(wish) = serde_json::from_str(&text) {
-                            viewers = watched(&gallery, &wish, viewers);
-                            painted.mark_changed();
+                            sight.follow(wish);
                         }
                     }
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) if messages <= MAX_MESSAGES => {}
@@ -127,8 +153,15 @@ pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed:
             }
             changed = states.changed() => {
                 messages = 0;
-                let State { message, is_last } = states.borrow_and_update().clone();
-                if changed.is_err() || !send(&mut socket, Message::Text(message)).await {
+                let State { message, generation, is_last } = states.borrow_and_update().clone();
+                if changed.is_err() {
+                    return;
+                }
+                if generation != sight.generation {
+                    let Some(next) = Sight::begin(&mut socket, &*subject, sight.wish).await else { return };
+                    sight = next;
+                }
+                if !send(&mut socket, Message::Text(message)).await {
                     return;
                 }
                 if is_last {
@@ -137,12 +170,10 @@ pub(crate) async fn talk(mut socket: WebSocket, subject: Arc<dyn Subject>, feed:
                     return;
                 }
             }
-            changed = painted.changed(), if !viewers.is_empty() => {
-                if changed.is_err() {
-                    return;
-                }
-                painted.mark_unchanged();
-                for viewer in &mut viewers {
+            // Ends with the studio of a run; a state of the next run follows, or the last one.
+            Ok(()) = sight.painted.changed(), if !sight.viewers.is_empty() => {
+                sight.painted.mark_unchanged();
+                for viewer in &mut sight.viewers {
                     let Some(picture) = viewer.take() else { continue };
                     if !send(&mut socket, Message::Binary(picture)).await {
                         return;

@@ -45,8 +45,8 @@ pub struct Input {
     pub field: &'static str,
     /// Label for people.
     pub label: &'static str,
-    /// The value that is offered first.
-    pub value: u32,
+    /// The value that is offered first; none: it may be omitted.
+    pub value: Option<u32>,
     /// Smallest and largest value.
     pub range: [u32; 2],
 }

@@ -11,6 +11,10 @@ pub trait Subject: Send + Sync + 'static {
     fn about(&self) -> About;
     /// Returns the current state. Called some times a second while a page is open, and for each scrape of the metrics.
     fn status(&self) -> Status;
+    /// Returns a number that changes when something else is shown, which has its own description and pictures.
+    fn generation(&self) -> u64 {
+        0
+    }
     /// Does what a control requests, without waiting for its end. Returns what was done.
     ///
     /// # Errors

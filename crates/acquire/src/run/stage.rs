@@ -17,6 +17,7 @@ use crate::stages::StageState;
 use crate::stream::{Item, StreamConfig};
 use crate::tap::TapServer;
 use shotline_memory::Pool;
+use shotline_store::set::UnrecordedShots;
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
@@ -271,14 +272,21 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
     /// Publishes all counters, if there is an observer.
     fn show_details(&mut self) {
         let live = self.output.live;
-        if live.wants_details() {
-            live.set_details(self.details());
+        if live.wants_details()
+            && let Some(unrecorded) = live.try_unrecorded()
+        {
+            live.set_details(self.details(&unrecorded));
         }
     }
 
-    fn details(&mut self) -> Details {
+    /// Returns all counters. What the recorder has not recorded was counted as handed on.
+    fn details(&mut self, unrecorded: &[UnrecordedShots]) -> Details {
         let mut counters = stored_counters(self.receiver, self.configs, &self.joiner.status());
-        self.output.live.retract_unrecorded(&mut counters);
+        for shots in unrecorded {
+            if let Some(stream) = counters.streams.get_mut(shots.link) {
+                stream.retract(shots.complete, shots.partial, shots.cause);
+            }
+        }
         Details {
             counters,
             latencies: (0..self.configs.len()).map(|link| self.receiver.latencies(link).clone()).collect(),
@@ -353,7 +361,7 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         self.show(&total);
         live.set_alignment(self.joiner.status());
         if live.wants_details() {
-            live.set_last_details(self.details());
+            live.set_last_details(self.details(&live.unrecorded()));
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Args {
     #[command(flatten)]
     pub(super) serve: ServeArgs,
     /// Wait for Start on the page, which can change --samples, and again after each run. The first file has the name of
-    /// --out, the next ones have a number in addition; existing files are not replaced
-    #[arg(long, requires_all = ["serve", "out"], conflicts_with_all = ["force", "discard"], help_heading = "Page")]
+    /// --out, the next ones a number in addition; existing files are not replaced
+    #[arg(long, requires = "serve", conflicts_with = "serve_linger_s", help_heading = "Page")]
     pub(super) standby: bool,
 }

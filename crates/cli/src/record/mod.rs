@@ -28,10 +28,13 @@ pub fn run(mut args: Args) -> Result {
         }
     };
     let stop = signals::stop_flag()?;
+    // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
+    let trigger = Arc::default();
+    signals::on_trigger(Arc::clone(&trigger)).map_err(|error| format!("cannot install a signal handler: {error}"))?;
     if args.standby {
-        return standby::run(&args, settings, &stop);
+        return standby::run(&args, &settings, &stop, &trigger);
     }
-    let live = Arc::new(Live::default());
+    let live = Arc::new(Live::with_trigger(trigger));
     let page = args.serve.open("record", &settings, &live, &stop, args.log)?;
     let outcome = args.record(&settings, &stop, &live)?;
     if let Some(page) = page {

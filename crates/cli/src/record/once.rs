@@ -14,21 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 impl Args {
+    /// Returns `true` if standard error is read by people, and not by programs.
+    pub(super) fn is_for_people(&self) -> bool {
+        !self.json && !self.quiet && !self.progress && self.log.is_none()
+    }
+
     /// Records once, and prints the report.
     pub(super) fn record(&self, settings: &Settings, stop: &AtomicBool, live: &Arc<Live>) -> Result<Outcome> {
-        let is_calm = !self.json && !self.quiet && self.log.is_none();
-        let shows_notices = settings.listen.is_some() && is_calm && !self.progress;
+        let shows_notices = settings.listen.is_some() && self.is_for_people();
         let show = if self.progress {
             Show::Lines
-        } else if is_calm && std::io::stderr().is_terminal() {
+        } else if self.is_for_people() && std::io::stderr().is_terminal() {
             Show::Screen
         } else {
             Show::Nothing
         };
         let outcome = with_view(show, Target::of(settings), live, || {
-            // Registered even if the run does not use triggers: a SIGUSR1 to the wrong recorder must not end it.
-            signals::on_trigger(live.trigger())
-                .map_err(|error| RunError::Settings(format!("cannot install a signal handler: {error}")))?;
             live.on_notice(move |notice| announce(&notice, shows_notices));
             with_log(self.log, live, || run_on_transport(settings, stop, live))
         })?;

@@ -99,10 +99,10 @@ pub fn run(args: &Args, stop: &Arc<AtomicBool>) -> Result {
     let counters = sender.counters();
     // Datagrams that cannot be sent are also over.
     let progress = if is_complete { 1.0 } else { progress(&counters, flow_bytes) };
-    let state = FlowState { counters: &counters, skipped: &skipped, other_flows, progress };
-    end_page(page, &state, damage.as_deref(), stop);
     let report = FlowReport { flow, to, counters, skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
     print_report(args.json, &report)?;
+    let FlowReport { counters, skipped, damage, .. } = &report;
+    end_page(page, &FlowState { counters, skipped, other_flows, progress }, damage.as_deref(), stop);
     match report.damage {
         Some(damage) => {
             Err(format!("{}: {damage}; only the datagrams before that were sent", args.file.display()).into())

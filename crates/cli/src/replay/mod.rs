@@ -107,8 +107,10 @@ pub fn run(args: &Args) -> Result {
     };
     let counters = page.run(server, &stop)?;
     let seconds = started.map(|started| started.elapsed().as_secs_f64());
-    page.end(&counters, &stop);
-    print_report(args.json, &ReplayReport { counters, seconds, cpu: CpuTime::now() })
+    let report = ReplayReport { counters, seconds, cpu: CpuTime::now() };
+    print_report(args.json, &report)?;
+    page.end(&report.counters, &stop);
+    Ok(())
 }
 
 /// Keys and framing of a replay without set-up.

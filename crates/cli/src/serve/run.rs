@@ -15,9 +15,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Number of samples that Start offers if the settings have none.
-const SAMPLES: u32 = 2000;
-
 /// Arguments of a run's page.
 #[derive(clap::Args)]
 pub struct ServeArgs {
@@ -131,7 +128,6 @@ fn info(command: &'static str, settings: &Settings) -> RunInfo {
         seconds,
         folders,
         takes_triggers: settings.pre_trigger.is_some(),
-        samples: settings.samples.unwrap_or(SAMPLES),
     }
 }
 

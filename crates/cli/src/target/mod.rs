@@ -173,7 +173,7 @@ pub fn run(args: &Args) -> Result {
     let accelerator = args.accelerator(&mut regions)?;
     let served = Served { regions, accelerator };
     // The endpoint, its ports and the memory are freed at this point, so printing the report may block.
-    let report = match &args.transport {
+    let (report, page) = match &args.transport {
         ProviderKind::Soft => {
             let bind = args.bind.unwrap_or(BIND);
             if !args.rdma_cm.is_empty() && bind.port() != ROCE_PORT {
@@ -204,6 +204,7 @@ pub fn run(args: &Args) -> Result {
         output::STDERR.flush();
     }
     output::print_report(args.json, &report)?;
+    page.end(|| page::status(&report), &stop);
     check_devices(&served.regions)?;
     if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
 }
@@ -221,7 +222,7 @@ fn export<P: Endpoint>(
     listener: Option<Box<dyn Listener<P>>>,
     served: &Served,
     stop: &Arc<AtomicBool>,
-) -> Result<Report> {
+) -> Result<(Report, BoardPage)> {
     let memory = provider.address();
     check_device_memory(&mut provider, &served.regions)?;
     let mut exports = Exports::new(provider);
@@ -253,7 +254,7 @@ fn serve_links<E: LinkedEndpoint>(
     options: E::Options,
     served: &Served,
     stop: &Arc<AtomicBool>,
-) -> Result<Report> {
+) -> Result<(Report, BoardPage)> {
     let kind = (options, args.transport.description());
     let (messages, strict) = (args.messages, args.strict_ib);
     let budget = args.memory_budget();
@@ -363,14 +364,14 @@ impl Args {
     }
 }
 
-/// Serves until a signal stops it. Returns the final report.
+/// Serves until a signal stops it. Returns the final report, and the page, which does not show it yet.
 fn serve(
     args: &Args,
     host: &mut impl TargetHost,
     served: &Served,
     memory: Option<SocketAddr>,
     stop: &Arc<AtomicBool>,
-) -> Result<Report> {
+) -> Result<(Report, BoardPage)> {
     let (token, is_new) = args.token()?;
     let listen = args.listen()?;
     let limits = ControlLimits { sessions: args.initiators, ..ControlLimits::default() };
@@ -391,8 +392,7 @@ fn serve(
     host.close()?;
     control.close(host);
     let report = reporter.report("end", host.state(), control.counters(), 0);
-    page.end(|| page::status(&report), stop);
-    Ok(report)
+    Ok((report, page))
 }
 
 /// Number of rounds between two checks of the control connections, and the maximum time between them.

@@ -101,7 +101,8 @@ fn regions_used(report: &Report) -> Vec<Family> {
     ]
 }
 
-/// Returns the dropped packets, which reliable services repeat: they are no losses of data.
+/// Returns the dropped packets, which reliable services repeat: they are no losses of data, unlike those of a recorder,
+/// which have another name.
 fn dropped(drops: &[&BTreeMap<&'static str, u64>]) -> Family {
     let mut sums = BTreeMap::new();
     for (cause, count) in drops.iter().copied().flatten() {
@@ -110,7 +111,7 @@ fn dropped(drops: &[&BTreeMap<&'static str, u64>]) -> Family {
     let samples = sums.into_iter().map(|(cause, count)| Sample::count(vec![("cause", cause.to_owned())], count));
     Family {
         samples: samples.collect(),
-        ..Family::new("packets_dropped", "Packets that were dropped, by cause", FamilyKind::Counter)
+        ..Family::new("rdma_packets_dropped", "Packets that no queue pair has accepted, by cause", FamilyKind::Counter)
     }
 }
 

@@ -5,21 +5,21 @@ mod catalogue;
 mod documented;
 mod families;
 pub mod paint;
-mod standby;
+mod series;
 
 use crate::log::Log;
 use crate::pictures::{Gallery, Studio};
 use crate::status::{
-    About, Control, Input, LatencyReading, Level, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
+    About, Control, LatencyReading, Level, LogLevel, Phase, ShotPresence, StageReading, Status, Table, Text,
 };
 use crate::{Action, Subject};
+pub use series::{Series, StartRequest};
 use shotline_acquire::ShotLatencies;
 use shotline_acquire::journal::{self, Journal};
 use shotline_acquire::latency::Latency;
 use shotline_acquire::live::{Details, LinkStatus, Live};
 use shotline_acquire::stages::{Bottleneck, Reading};
 use shotline_acquire::tap::ShotMark;
-pub use standby::{StartRequest, Starter};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,9 +30,6 @@ use std::time::Instant;
 const PRESENCE: usize = 256;
 /// Smallest and largest duration of the histograms' bins, as powers of two nanoseconds: 1 us to 17 s.
 const BINS: std::ops::RangeInclusive<u32> = 10..=34;
-
-/// Most samples that Start takes; a probe has its own limit.
-const MAX_SAMPLES: u32 = 1 << 24;
 
 /// What the page says about a run.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +50,6 @@ pub struct RunInfo {
     pub folders: Vec<PathBuf>,
     /// Triggers have an effect.
     pub takes_triggers: bool,
-    /// Number of samples that Start offers.
-    pub samples: u32,
 }
 
 /// A run that is watched.
@@ -63,10 +58,10 @@ pub struct RunSubject {
     live: Arc<Live>,
     stop: Arc<AtomicBool>,
     studio: Studio,
-    /// Takes the page's Start; none: the run begins by itself, and is the only one.
-    starter: Option<Arc<Starter>>,
-    started: OnceLock<Instant>,
-    ended: AtomicBool,
+    /// Time of its beginning; none: it stands by.
+    started: Option<Instant>,
+    /// Its duration in seconds, once it is over.
+    ended_s: OnceLock<f64>,
     memory: Mutex<Memory>,
 }
 
@@ -100,73 +95,48 @@ impl RunSubject {
     /// Begins to watch a run. `stop` ends it.
     pub fn new(info: RunInfo, live: Arc<Live>, stop: Arc<AtomicBool>, studio: Studio) -> Self {
         live.tap().observe(true);
-        let (started, ended) = (Instant::now().into(), AtomicBool::new(false));
-        Self { info, live, stop, studio, starter: None, started, ended, memory: Mutex::default() }
+        let (started, ended_s) = (Some(Instant::now()), OnceLock::new());
+        Self { info, live, stop, studio, started, ended_s, memory: Mutex::default() }
     }
 
-    /// Stands by: the run begins with [`begin`](Self::begin) after the page's Start, and so does the next one at its end.
-    #[must_use]
-    pub fn standing_by(self, starter: Arc<Starter>) -> Self {
-        Self { starter: Some(starter), started: OnceLock::new(), ..self }
+    /// Never begins: it is shown until another run does.
+    pub(super) fn standing_by(self) -> Self {
+        Self { started: None, ..self }
     }
 
-    /// Notes that the run begins.
-    pub fn begin(&self) {
-        self.started.get_or_init(Instant::now);
+    /// Adds a message to the log.
+    pub fn log(&self, level: LogLevel, text: String) {
+        self.memory().log.add(level, text);
     }
 
     fn phase(&self) -> Phase {
-        match (self.ended.load(Relaxed), self.live.is_listening(), self.live.read().packets) {
+        match (self.ended_s.get().is_some(), self.live.is_listening(), self.live.read().packets) {
             (true, ..) => Phase::Ended,
-            _ if self.started.get().is_none() => Phase::Standby,
+            _ if self.started.is_none() => Phase::Standby,
             (_, false, _) => Phase::Starting,
             (_, true, 0) => Phase::Waiting,
             _ => Phase::Running,
         }
     }
 
-    /// Returns `true` from the beginning of the run until its end.
-    fn is_running(&self) -> bool {
-        !matches!(self.phase(), Phase::Standby | Phase::Ended)
+    /// Returns its duration up to now, or up to its end.
+    fn seconds(&self) -> f64 {
+        let elapsed = || self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+        self.ended_s.get().copied().unwrap_or_else(elapsed)
     }
 
     fn controls(&self) -> Vec<Control> {
-        let during = vec![Phase::Starting, Phase::Waiting, Phase::Running];
-        let start = self.starter.as_ref().map(|_| {
-            let label = "Samples per channel and shot";
-            Control {
-                action: "start",
-                label: "Start",
-                about: "Starts a run, which is written to a new file.".into(),
-                phases: vec![Phase::Standby, Phase::Ended],
-                input: Some(Input { field: "samples", label, value: self.info.samples, range: [1, MAX_SAMPLES] }),
-            }
-        });
-        let stop = Control {
-            action: "stop",
-            label: "Stop",
-            about: "Ends the run cleanly: all that was received is in the file.".into(),
-            phases: during.clone(),
+        let phases = vec![Phase::Starting, Phase::Waiting, Phase::Running];
+        let control = |action, label, about: &'static str| Control {
+            action,
+            label,
+            about: about.into(),
+            phases: phases.clone(),
             input: None,
         };
-        let about = "Records the time around now.".into();
-        let trigger = Control { action: "trigger", label: "Trigger", about, phases: during, input: None };
-        let trigger = self.info.takes_triggers.then_some(trigger);
-        start.into_iter().chain([stop]).chain(trigger).collect()
-    }
-
-    fn start(&self, samples: Option<u32>) -> Result<String, String> {
-        let Some(starter) = &self.starter else {
-            return Err("this run begins by itself: runs that a page starts need --standby".into());
-        };
-        if self.is_running() {
-            return Err("a run is in progress: stop it first".into());
-        }
-        if samples.is_some_and(|samples| !(1..=MAX_SAMPLES).contains(&samples)) {
-            return Err(format!("expected 1 to {MAX_SAMPLES} samples per channel and shot"));
-        }
-        starter.start(StartRequest { samples });
-        Ok("The run starts.".into())
+        let stop = control("stop", "Stop", "Ends the run cleanly: all that was received is in the file.");
+        let trigger = self.info.takes_triggers.then(|| control("trigger", "Trigger", "Records the time around now."));
+        [stop].into_iter().chain(trigger).collect()
     }
 
     fn progress(&self, rows: u64, seconds: f64) -> Option<f64> {
@@ -221,7 +191,7 @@ impl Subject for RunSubject {
     fn status(&self) -> Status {
         let (reading, details, alignment) = (self.live.read(), self.live.details(), self.live.alignment());
         let phase = self.phase();
-        let seconds = self.started.get().map_or(0.0, |started| started.elapsed().as_secs_f64());
+        let seconds = self.seconds();
         let readings = self.live.stages();
         let progress = self.progress(reading.rows, seconds);
         let drives = drives(&self.info.folders);
@@ -258,8 +228,7 @@ impl Subject for RunSubject {
 
     fn control(&self, action: &Action) -> Result<String, String> {
         match action {
-            Action::Start { samples } => self.start(*samples),
-            Action::Stop {} if self.starter.is_some() && !self.is_running() => Err("no run is in progress".into()),
+            Action::Start { .. } => Err("this run begins by itself: runs that a page starts need --standby".into()),
             Action::Stop {} => {
                 self.stop.store(true, Relaxed);
                 Ok("The run ends; all that was received is written to the file.".into())
@@ -273,7 +242,7 @@ impl Subject for RunSubject {
     }
 
     fn end(&self) {
-        self.ended.store(true, Relaxed);
+        self.ended_s.get_or_init(|| self.seconds());
         self.live.tap().observe(false);
     }
 

@@ -113,11 +113,11 @@ interface NumberInputProps {
 }
 
 function NumberInput({ control, input, cancel, enter }: NumberInputProps) {
-  const [value, setValue] = useState(String(input.value));
+  const [value, setValue] = useState(String(input.value ?? ""));
   const [min, max] = input.range;
   const submit = (event: Event) => {
     event.preventDefault();
-    enter({ [input.field]: Number(value) });
+    enter(value === "" ? {} : { [input.field]: Number(value) });
   };
   return (
     <Dialog title={control.label} close={cancel}>
@@ -127,7 +127,8 @@ function NumberInput({ control, input, cancel, enter }: NumberInputProps) {
           {input.label}
           <input
             type="number"
-            required
+            required={input.value !== null}
+            placeholder={input.value === null ? "as the sender has them" : undefined}
             min={min}
             max={max}
             step={1}

@@ -31,7 +31,7 @@ export interface Control {
 export interface Input {
   field: string;
   label: string;
-  value: number;
+  value: number | null;
   range: [number, number];
 }
 

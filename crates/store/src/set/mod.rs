@@ -28,7 +28,7 @@ use crate::shot::{Event, Loss, MAX_LINKS, RunCounters, StreamRunCounters};
 use part::{FailedStripe, Part, RowSummary};
 use part_manager::{ManagerThread, Notice, PartManager, PartRecorders, ReusedFiles};
 use plan::Plan;
-pub use plan::{Roll, RunRecorderConfig};
+pub use plan::{Roll, RunRecorderConfig, has_parts};
 pub use recover::{RecoveredRun, recover};
 use shotline_memory::Regions;
 use shotline_wire::shot::DropCause;

@@ -345,6 +345,14 @@ pub(super) fn part_files(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> 
     parts_named(out, |name| Some(name))
 }
 
+/// Returns `true` if there are files of parts of a run with this name, or of one that was killed while it began.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn has_parts(out: &Path) -> Result<bool, StoreError> {
+    Ok(!part_files(out)?.is_empty() || !hidden_part_files(out)?.is_empty())
+}
+
 /// Lists hidden files of parts that were being allocated when their program was killed.
 pub(super) fn hidden_part_files(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     parts_named(out, |name| name.strip_prefix('.')?.strip_suffix(".new"))

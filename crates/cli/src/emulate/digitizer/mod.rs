@@ -24,6 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Examples that are shown below the options.
@@ -382,22 +383,26 @@ fn serve<P: PrebuiltIo + Send>(
         page: &page,
     };
     let started = Instant::now();
-    let ended = AtomicBool::new(false);
     let start = Start::earliest(block_start);
+    // Set by the watcher, at the requested time as well, at which the page is still served.
+    let halt = AtomicBool::new(false);
     let counters: std::result::Result<Vec<DigitizerCounters>, IoError> = std::thread::scope(|scope| {
-        scope.spawn(|| watcher.watch(started, stop, &ended));
-        let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
+        // Its sender is dropped at the end, also by a panic.
+        let (_over, is_over) = channel::<()>();
+        let (watcher, halt) = (&watcher, &halt);
+        scope.spawn(move || watcher.watch(started, (stop, halt), &is_over));
+        let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, halt))).collect();
         let joined =
             running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         let results: Vec<_> = joined.collect();
-        ended.store(true, Ordering::Relaxed);
         results.into_iter().collect()
     });
     let report = DigitizerReport { run_s: started.elapsed().as_secs_f64(), streams: counters?, cpu: CpuTime::now() };
     let progress = watcher.progress(&report.streams, started.elapsed());
     let stages = page::whole_run(&report.streams, report.run_s);
+    print_report(args.json, &report)?;
     page.end(|| page::status(&report.streams, block_bytes, stages, progress), stop);
-    print_report(args.json, &report)
+    Ok(())
 }
 
 /// What the thread that watches the devices needs.
@@ -412,16 +417,16 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Prints one line per second, publishes the state, and sets `stop` after the requested time.
-    fn watch(&self, started: Instant, stop: &AtomicBool, ended: &AtomicBool) {
+    /// Prints one line per second, publishes the state, and sets `halt` after the requested time or when `stop` is set.
+    fn watch(&self, started: Instant, (stop, halt): (&AtomicBool, &AtomicBool), is_over: &Receiver<()>) {
         const TICK: Duration = Duration::from_millis(20);
         let mut last_line = started;
         let mut window = Window::default();
         let mut before: Vec<_> = self.devices.iter().map(|live| live.stages()).collect();
-        while !ended.load(Ordering::Relaxed) {
-            std::thread::sleep(TICK);
-            if self.seconds.is_some_and(|seconds| started.elapsed() >= seconds) {
-                stop.store(true, Ordering::Relaxed);
+        while is_over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            let is_late = self.seconds.is_some_and(|seconds| started.elapsed() >= seconds);
+            if is_late || stop.load(Ordering::Relaxed) {
+                halt.store(true, Ordering::Relaxed);
             }
             let now = Instant::now();
             self.page.publish(now, || {

@@ -8,14 +8,14 @@ use shotline_instrument::probe::phantom::PhantomReport;
 
 /// The JSON object of an emulated probe.
 #[derive(Serialize)]
-struct ProbeReport {
+struct ProbeReport<'a> {
     #[serde(flatten)]
-    counters: ProbeCounters,
+    counters: &'a ProbeCounters,
     #[serde(flatten)]
     cpu: CpuTime,
 }
 
-impl Report for ProbeReport {
+impl Report for ProbeReport<'_> {
     fn print(&self) -> Result {
         for (index, link) in self.counters.links.iter().enumerate() {
             errln!("link {index}: {}", serde_json::to_string(link)?);
@@ -31,7 +31,7 @@ impl Report for ProbeReport {
 }
 
 /// Prints the final report.
-pub(super) fn report(counters: ProbeCounters, json: bool) -> Result {
+pub(super) fn report(counters: &ProbeCounters, json: bool) -> Result {
     print_report(json, &ProbeReport { counters, cpu: CpuTime::now() })
 }
 

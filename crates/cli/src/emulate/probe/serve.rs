@@ -27,6 +27,7 @@ where
     let state = server.state();
     let mut page = ProbePage::open(&args.page, args.info(listen, &state), state, None, stop)?;
     let counters = page.run(server, stop)?;
+    report(&counters, args.json)?;
     page.end(&counters, stop);
-    report(counters, args.json)
+    Ok(())
 }

@@ -59,7 +59,7 @@ export function record<T extends object>(fields: { [K in keyof T]: Check<T[K]> }
 
 const labels = list(pair(text, text));
 const phase = oneOf("standby", "starting", "waiting", "running", "ended");
-const input = record({ field: text, label: text, value: number, range: pair(number, number) });
+const input = record({ field: text, label: text, value: orNull(number), range: pair(number, number) });
 
 export const about: Check<About> = record<About>({
   program: text,

@@ -10,7 +10,7 @@ import type { ColumnRing } from "./ring.ts";
 export function scrolledAxis({ x, width }: Pick<Header, "x" | "width">, columns: ColumnRing): Axis {
   const { capacity, isRelative } = columns;
   // The newest column is at 0 if positions have no common origin.
-  if (isRelative) return { ...x, from: (-capacity * (x.to - x.from)) / width, to: 0 };
+  if (isRelative && x.to !== x.from) return { ...x, from: (-capacity * (x.to - x.from)) / width, to: 0 };
   const step = columnStep(columns);
   if (!Number.isFinite(step) || step === 0) return { label: "columns", unit: "", from: 1 - capacity, to: 0 };
   const to = x.unit === "s" ? 0 : columns.position(columns.length - 1);
