@@ -1,18 +1,22 @@
 //! `shotline link`: SpaceFibre links, live.
 
 mod demo;
+pub mod page;
 mod reading;
 mod show;
 mod source;
 
 use crate::initiator::Access;
+use crate::serve::PageArgs;
 use crate::values::{control_address, seconds};
 use crate::{Result, signals};
 use demo::{Demo, Load};
 use reading::Reading;
+use shotline_dashboard::BoardInfo;
 use shotline_verbs::spacefibre::LinkSelector;
 use show::Show;
 use source::{Source, Target};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,7 +36,8 @@ Examples:
   shotline link ./a.sock --token-file t --json --count 10 | jq '.links[].counters.retries'
   shotline link --demo                                        quality of service of three channels, without a target
   shotline link --demo lanes=2,vc=90%/0,vc=10%/0 --load 0.5,5 --duration 5
-  shotline link --demo vc=60%/0/0-31,vc=40%/0/32-63,ber=1e-6  time-slots, and bit errors")]
+  shotline link --demo vc=60%/0/0-31,vc=40%/0/32-63,ber=1e-6  time-slots, and bit errors
+  shotline link --demo --duration 600 --interval 0.2 --serve localhost:8080    a page to watch it")]
 pub struct Args {
     /// Address of the target's control connections, or the path of its socket
     #[arg(value_name = "ADDRESS|PATH", required_unless_present = "demo")]
@@ -61,6 +66,8 @@ pub struct Args {
     /// Print one JSON object for each reading
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {
@@ -89,7 +96,25 @@ pub fn run(args: &Args) -> Result {
     }
 }
 
-fn watch(args: &Args, duration: Option<Duration>, mut source: impl Source, stop: &AtomicBool) -> Result {
+impl Args {
+    /// Returns what the page says about the command.
+    fn info(&self) -> BoardInfo {
+        let title = match (&self.demo, &self.to) {
+            (Some(selector), _) => format!("two ends of a link in this program: {selector}"),
+            (None, to) => format!("links of the target at {}", to.as_deref().unwrap_or_default()),
+        };
+        BoardInfo {
+            command: "link".into(),
+            title,
+            settings: vec![("interval".into(), format!("{} s", self.interval.as_secs_f64()))],
+            stopping: "Ends with a last reading.",
+            ..BoardInfo::default()
+        }
+    }
+}
+
+fn watch(args: &Args, duration: Option<Duration>, mut source: impl Source, stop: &Arc<AtomicBool>) -> Result {
+    let page = args.page.board(args.info(), Vec::new(), stop)?;
     let start = Instant::now();
     let mut show = Show::new(args.json);
     let mut before = (start, source.status()?);
@@ -106,10 +131,19 @@ fn watch(args: &Args, duration: Option<Duration>, mut source: impl Source, stop:
             || duration.is_some_and(|duration| now >= start + duration)
             || stop.load(Ordering::Relaxed);
         let interval = now - before.0;
-        show.show(&Reading::new(now - start, interval, &before.1, &status), is_last)?;
+        let reading = Reading::new(now - start, interval, &before.1, &status);
+        show.show(&reading, is_last)?;
+        let parts = [
+            args.count.map(|max| f64::from(count) / f64::from(max)),
+            duration.map(|duration| (now - start).as_secs_f64() / duration.as_secs_f64()),
+        ];
+        let progress = parts.into_iter().flatten().reduce(f64::max).map(|part| part.min(1.0));
+        let state = || page::status(&reading, &status, progress);
         if is_last {
+            page.end(state, stop);
             break;
         }
+        page.board().into_iter().for_each(|board| board.publish(state()));
         before = (now, status);
         // A reading that took too long is not made up for.
         next = next.max(now);
