@@ -1,17 +1,20 @@
 //! `shotline trigger`: measures the time from the trigger command to the complete shot.
 
+pub mod metrics;
+mod page;
+mod row;
 pub mod stats;
 
 use crate::child::Probe;
 use crate::output::columns;
+use crate::serve::PageArgs;
 use crate::values::address;
 use crate::{Result, framing, signals};
-use serde::Serialize;
+use row::{Column, Row, name, step_columns, time_columns};
 use shotline_acquire::cpu::pin;
-use shotline_acquire::trigger::{Measurement, Settings, WARM_UP, Wait, measure};
-use shotline_plan::formula::shot;
+use shotline_acquire::trigger::{Settings, Wait, measure};
+use shotline_dashboard::BoardInfo;
 use shotline_wire::framing::Kind;
-use stats::{Bin, Quantiles};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -24,7 +27,8 @@ Each trigger is sent once. A lost trigger, or one whose shot is lost, is counted
 Examples:
   shotline trigger                                              an emulated probe, 125 to 4000 samples
   shotline trigger --samples 125 --wait poll --cpu 1 --probe-cpu 0
-  shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
+  shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'
+  shotline trigger --count 100000 --serve localhost:8080        a page to watch it")]
 pub struct Args {
     /// Set-up address of a probe [default: an emulated one in a child process]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
@@ -59,6 +63,8 @@ pub struct Args {
     /// Print one JSON object for each setting
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 fn wait(how: &str) -> std::result::Result<Wait, String> {
@@ -69,40 +75,11 @@ fn wait(how: &str) -> std::result::Result<Wait, String> {
     }
 }
 
-/// Results of one setting.
-#[derive(Serialize)]
-struct Row {
-    samples: u32,
-    framing: &'static str,
-    wait: &'static str,
-    links: u8,
-    shot_bytes: u32,
-    packets_per_shot: u32,
-    /// Time that the device needs before it can send: samples / sample rate + 1.85 us.
-    sampling_us: f64,
-    command_us: Option<Quantiles>,
-    first_packet_us: Option<Quantiles>,
-    last_packet_us: Option<Quantiles>,
-    complete_us: Option<Quantiles>,
-    /// Histogram of `complete_us`, with bins of a tenth of a decade.
-    histogram: Vec<Bin>,
-    warm_up: u32,
-    triggers: u64,
-    complete: u64,
-    partial: u64,
-    shots_lost: u64,
-    busy: u64,
-    refused: u64,
-    unanswered: u64,
-    answers_lost: u64,
-    commands_lost: u64,
-    packets: u64,
-    packets_missing: u64,
-}
-
 /// Measures every setting.
 pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
+    let page = args.page.board(args.info(), Vec::new(), &stop)?;
+    let all = args.wait.len() * args.framing.len() * args.samples.len();
     let mut rows = Vec::new();
     let probe = |wait: &Wait| match args.probe {
         Some(probe) => Ok((None, probe)),
@@ -117,8 +94,12 @@ pub fn run(args: &Args) -> Result {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
+                let words = format!("{samples} samples, {framing}, {}: {} triggers", name(*wait), args.count);
                 if !args.json && std::io::stderr().is_terminal() {
-                    errln!("{samples} samples, {}, {}: {} triggers", framing, name(*wait), args.count);
+                    errln!("{words}");
+                }
+                if let Some(board) = page.board() {
+                    board.publish(page::status(&rows, Some(words), all));
                 }
                 let settings = Settings {
                     probe: *probe,
@@ -142,9 +123,25 @@ pub fn run(args: &Args) -> Result {
     if !args.json {
         print(&rows);
     }
+    page.end(|| page::status(&rows, None, all), &stop);
     match rows.iter().find(|row| row.complete == 0 && !stop.load(Ordering::Relaxed)) {
         Some(row) => Err(format!("received no complete shot of {} samples", row.samples).into()),
         None => Ok(()),
+    }
+}
+
+impl Args {
+    /// Returns what the page says about the command.
+    fn info(&self) -> BoardInfo {
+        let probe = self.probe.map_or("an emulated probe".into(), |probe| format!("the probe at {probe}"));
+        let settings = vec![("triggers".into(), self.count.to_string()), ("links".into(), self.links.to_string())];
+        BoardInfo {
+            command: "trigger".into(),
+            title: format!("times from the trigger to the complete shot, of {probe}"),
+            settings,
+            stopping: "Ends the measurement: what was measured is reported.",
+            ..BoardInfo::default()
+        }
     }
 }
 
@@ -160,105 +157,20 @@ fn child_arguments(args: &Args, wait: Wait) -> Vec<String> {
     words
 }
 
-fn name(wait: Wait) -> &'static str {
-    match wait {
-        Wait::Poll => "poll",
-        Wait::Sleep => "sleep",
-    }
-}
-
-impl Row {
-    fn of(settings: &Settings, point: &Measurement) -> Self {
-        let of = |time: fn(&shotline_acquire::trigger::ShotTimes) -> u64| point.shots.iter().map(time).collect();
-        let complete: Vec<u64> = of(|shot| shot.complete_ns);
-        let counts = point.triggers;
-        let geometry = point.geometry;
-        let busy_s = shot::busy_s(geometry.samples(), geometry.sample_rate_hz().into(), shot::DEAD_TIME_S);
-        Self {
-            samples: settings.samples,
-            framing: settings.framing.name(),
-            wait: name(settings.wait),
-            links: settings.links,
-            shot_bytes: geometry.shot_bytes(),
-            packets_per_shot: geometry.packets(),
-            sampling_us: busy_s * 1e6,
-            command_us: Quantiles::of(point.commands_ns.clone()),
-            first_packet_us: Quantiles::of(of(|shot| shot.first_ns)),
-            last_packet_us: Quantiles::of(of(|shot| shot.last_ns)),
-            histogram: stats::histogram(&complete),
-            complete_us: Quantiles::of(complete),
-            warm_up: WARM_UP,
-            triggers: counts.triggers,
-            complete: counts.complete,
-            partial: counts.partial,
-            shots_lost: counts.shots_lost,
-            busy: counts.busy,
-            refused: counts.refused,
-            unanswered: counts.unanswered,
-            answers_lost: counts.answers_lost,
-            commands_lost: point.commands_lost,
-            packets: point.counters.packets,
-            packets_missing: point.counters.packets_missing,
-        }
-    }
-
-    /// Warns about triggers whose shots are missing.
-    fn warn_of_losses(&self) {
-        let of = format!("{} samples, {}, {}", self.samples, self.framing, self.wait);
-        for (count, what) in [
-            (self.partial, "triggers yielded shots with missing packets"),
-            (self.shots_lost, "triggers were accepted, but no shot was received"),
-            (self.busy, "triggers were missed because a shot was in progress"),
-            (self.refused, "triggers were refused: another program controls or triggers the probe"),
-            (self.unanswered, "triggers yielded neither a reply nor a shot"),
-            (self.answers_lost, "triggers were not answered, but their shots were received"),
-            (self.commands_lost, "commands were not answered"),
-        ] {
-            if count > 0 {
-                crate::output::warn(format_args!("{of}: {count} {what}"));
-            }
-        }
-    }
-
-    fn names(&self) -> [String; 3] {
-        [self.samples.to_string(), self.framing.into(), self.wait.into()]
-    }
-
-    fn lost(&self) -> u64 {
-        self.triggers - self.complete
-    }
+/// Prints a table, its cells to the right.
+fn print_table(names: &[Column], rows: &[Row]) {
+    let head: Vec<_> = names.iter().map(|(name, _)| format!(">{name}")).collect();
+    let head: Vec<_> = head.iter().map(String::as_str).collect();
+    let cells = |row| names.iter().map(|(_, cell)| cell(row)).collect();
+    let table: Vec<Vec<_>> = rows.iter().map(cells).collect();
+    columns(&head, &table);
 }
 
 fn print(rows: &[Row]) {
-    let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
-    let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
     outln!("From the command to the complete shot with its CRC verified, in us:");
-    let names = [">samples", ">framing", ">wait", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">lost"];
-    let mut table: Vec<Vec<_>> = Vec::new();
-    for row in rows {
-        let q = row.complete_us;
-        let times = [q.map(|q| q.p50), q.map(|q| q.p90), q.map(|q| q.p99), q.map(|q| q.p999), q.map(|q| q.max)];
-        let times = times.into_iter().chain([q.map(|q| q.mean)]).map(us);
-        table.push(row.names().into_iter().chain(times).chain([row.lost().to_string()]).collect());
-    }
-    columns(&names, &table);
+    print_table(&time_columns(), rows);
     outln!("\nTimes of the steps, medians in us. The command's time is its round trip without a shot:");
-    let names =
-        [">samples", ">framing", ">wait", ">command", ">sampling", ">both", ">first packet", ">last packet", ">shot"];
-    let mut table: Vec<Vec<_>> = Vec::new();
-    for row in rows {
-        let both = row.command_us.map(|quantiles| quantiles.p50 + row.sampling_us);
-        let times = [
-            median(&row.command_us),
-            format!("{:.1}", row.sampling_us),
-            us(both),
-            median(&row.first_packet_us),
-            median(&row.last_packet_us),
-            median(&row.complete_us),
-        ];
-        table.push(row.names().into_iter().chain(times).collect());
-    }
-    columns(&names, &table);
+    print_table(&step_columns(), rows);
     let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
     if let Some(lines) = stats::draw(&histograms) {
         outln!("\nHistogram of the times to the complete shot, ten bins per decade, heights logarithmic:");
