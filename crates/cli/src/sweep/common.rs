@@ -1,12 +1,13 @@
 //! Arguments of all sweeps.
 
 use crate::Result;
+use crate::serve::PageArgs;
 use shotline_acquire::config::{Bytes, peer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// What all sweeps have in common.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Common {
     /// Set-up address of a real probe [default: an emulated one for each point]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, help_heading = "Source")]
@@ -42,6 +43,8 @@ pub struct Common {
     /// Print JSON lines instead of a table
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 impl Common {

@@ -17,6 +17,7 @@ Examples:
   shotline sweep disk --dir /data                               13 frequencies, 5 runs of 3 s each: 4 minutes
   shotline sweep disk --dir /data --trigger-hz 1000,2000,5000 --seconds 10 --out disk.jsonl
   shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.trigger_hz, .write_gbps.mean]'
+  shotline sweep disk --dir /data --serve localhost:8080        a page to watch it
 
 A real probe (--probe) generates its own triggers, at the configured rates.
 Runs too short to fill the pool measure its size, not the speed of the disk: 256 MiB are 0.2 s at 10 Gbit/s.
@@ -62,6 +63,7 @@ pub fn run(args: &Args) -> Result {
     };
     let point = |hz| Point { framing, samples: args.samples, hz };
     let points = frequencies.into_iter().map(point).collect();
-    let mut report = Report::begin(&args.common, &Header::new("disk", &args.common, &bench, &probe)?)?;
-    measure(&bench, &Plan { points, repeats: args.repeats, files: Some(files) }, &mut report)
+    let header = Header::new("disk", &args.common, &bench, &probe)?;
+    let report = Report::begin(&args.common, &header, &bench)?;
+    measure(&bench, &Plan { points, repeats: args.repeats, files: Some(files) }, report)
 }

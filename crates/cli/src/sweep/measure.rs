@@ -42,6 +42,11 @@ impl Bench {
         Ok(Self { common: common.clone(), timing, seconds, stop: signals::stop_flag()? })
     }
 
+    /// Returns the flag that ends the sweep.
+    pub fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
     /// Returns what starts the shots.
     pub fn timing(&self) -> ShotTiming {
         self.timing

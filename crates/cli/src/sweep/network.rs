@@ -18,6 +18,7 @@ Examples:
   shotline sweep network --probe 192.168.1.20:47910 --timing rate   a real probe, at configured rates
   shotline sweep network --probe 192.168.1.20:47910 --generator-hz 5000   the same, with your own generator at 5 kHz
   shotline sweep network --samples 500 --json | jq -c 'select(.kind == \"point\") | [.trigger_hz, .frame_rate_hz.mean]'
+  shotline sweep network --serve localhost:8080                 a page to watch it
 
 Ctrl-C ends a sweep cleanly: the points measured so far are reported.")]
 pub struct Args {
@@ -76,6 +77,7 @@ pub fn run(args: &Args) -> Result {
             points.extend(frequencies.into_iter().map(|hz| Point { framing, samples, hz }));
         }
     }
-    let mut report = Report::begin(&args.common, &Header::new("network", &args.common, &bench, &probe)?)?;
-    measure(&bench, &Plan { points, repeats: args.repeats, files: None }, &mut report)
+    let header = Header::new("network", &args.common, &bench, &probe)?;
+    let report = Report::begin(&args.common, &header, &bench)?;
+    measure(&bench, &Plan { points, repeats: args.repeats, files: None }, report)
 }

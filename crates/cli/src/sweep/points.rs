@@ -1,12 +1,12 @@
 //! Measurement of a list of points, each several times.
 
 use super::files::Files;
+use super::lines::Line;
 use super::measure::{Bench, LinkCounters, Run};
 use super::point::{Point, ShotTiming};
 use super::report::Report;
 use super::stats::Spread;
 use crate::Result;
-use serde::Serialize;
 
 /// Points to measure.
 pub struct Plan {
@@ -18,26 +18,8 @@ pub struct Plan {
     pub files: Option<Files>,
 }
 
-/// The JSON line of one link at one point.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename = "point")]
-struct Line<'a> {
-    framing: &'a str,
-    samples: u32,
-    shot_bytes: u32,
-    shot_packets: u32,
-    trigger_hz: f64,
-    link: usize,
-    frame_rate_hz: Spread,
-    bandwidth_gbps: Spread,
-    /// Rate of all links together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    write_gbps: Option<Spread>,
-    runs: Vec<&'a LinkCounters>,
-}
-
 /// Measures everything in the plan, or until Ctrl-C.
-pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
+pub fn measure(bench: &Bench, plan: &Plan, mut report: Report) -> Result {
     report.print_text(&heading(plan.files.is_some()));
     let total = plan.points.len() * plan.repeats as usize;
     for (index, point) in plan.points.iter().enumerate() {
@@ -49,11 +31,14 @@ pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
             report.progress(&text, index * plan.repeats as usize + repeat as usize, total);
             let file = plan.files.as_ref().map(|files| files.next(point, bench.seconds(), repeat));
             match ready.run(point, file.as_ref())? {
-                Some(run) => runs.push(run),
+                Some(run) => {
+                    report.page().add_run(point, &run);
+                    runs.push(run);
+                }
                 None => break,
             }
         }
-        report_point(point, &runs, report)?;
+        report_point(point, &runs, &mut report)?;
         if bench.interrupted() {
             break;
         }
@@ -86,6 +71,7 @@ fn report_point(point: &Point, runs: &[Run], report: &mut Report) -> Result {
         };
         report.line(&line)?;
         report.print_text(&row(&line));
+        report.page().add_point(&line);
     }
     Ok(())
 }
@@ -100,10 +86,8 @@ fn heading(recording: bool) -> String {
 fn row(line: &Line<'_>) -> String {
     let Line { framing, samples, trigger_hz, link, frame_rate_hz: rate, bandwidth_gbps: bandwidth, .. } = line;
     let written = line.write_gbps.map_or(String::new(), |gbps| format!("{:9.2}{:7.2}", gbps.mean, gbps.std));
-    let missed: Option<u64> = line.runs.iter().map(|run| run.triggers_missed).sum();
+    let (missed, shots, packets) = line.lost();
     let missed = missed.map_or("-".into(), |missed| missed.to_string());
-    let shots: u64 = line.runs.iter().map(|run| run.shots_lost()).sum();
-    let packets: u64 = line.runs.iter().map(|run| run.packets_lost()).sum();
     format!(
         "{framing:7}{samples:8}{link:5}{trigger_hz:12}{:10.1}{:8.1}{:10.1}{:10.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
         rate.mean, rate.std, rate.min, rate.max, bandwidth.mean, bandwidth.std

@@ -2,11 +2,13 @@
 
 use super::common::Common;
 use super::measure::Bench;
+use super::page::SweepPage;
 use super::point::ShotTiming;
 use crate::Result;
 use crate::demo::granted_receive_buffer;
 use serde::Serialize;
 use shotline_acquire::config::Bytes;
+use shotline_dashboard::BoardInfo;
 use shotline_plan::formula::shot::DEAD_TIME_S;
 use shotline_wire::setup::Describe;
 use std::fs::OpenOptions;
@@ -57,6 +59,27 @@ impl Header {
         })
     }
 
+    /// Returns what the page says about the sweep.
+    fn board(&self) -> BoardInfo {
+        let settings: [(&'static str, String); 8] = [
+            ("probe", format!("{}{}", self.probe, if self.emulated { ", emulated" } else { "" })),
+            ("links", self.links.to_string()),
+            ("sample rate", format!("{} Hz", self.sample_rate_hz)),
+            ("run", format!("{} s", self.seconds)),
+            ("receive buffer", format!("{} bytes", self.receive_buffer_bytes)),
+            ("processor", format!("{}, {} cores", self.cpu, self.cores)),
+            ("kernel", self.kernel.clone()),
+            ("started", self.started.clone()),
+        ];
+        BoardInfo {
+            command: "sweep".into(),
+            title: format!("{} sweep", self.sweep),
+            settings: settings.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            stopping: "Ends the sweep: the points measured so far are reported.",
+            ..BoardInfo::default()
+        }
+    }
+
     fn words(&self) -> String {
         let Self { cpu, cores, kernel, receive_buffer_bytes, probe, seconds, .. } = self;
         let buffer = receive_buffer_bytes >> 20;
@@ -87,11 +110,12 @@ pub struct Report {
     terminal: bool,
     start: Instant,
     warnings: Vec<String>,
+    page: SweepPage,
 }
 
 impl Report {
-    /// Opens the file, if one is requested, and writes the header.
-    pub fn begin(common: &Common, header: &Header) -> Result<Self> {
+    /// Opens the file, if one is requested, writes the header, and serves the page, if it is requested.
+    pub fn begin(common: &Common, header: &Header, bench: &Bench) -> Result<Self> {
         let file = common.out.clone().map(|path| {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).create_new(!common.force);
@@ -109,6 +133,7 @@ impl Report {
             terminal: std::io::stderr().is_terminal(),
             start: Instant::now(),
             warnings: Vec::new(),
+            page: SweepPage::open(common, bench, header.board())?,
         };
         report.line(header)?;
         report.print_text(&header.words());
@@ -137,8 +162,9 @@ impl Report {
         }
     }
 
-    /// Shows the progress on a terminal: `done` of `all`.
-    pub fn progress(&self, text: &str, done: usize, all: usize) {
+    /// Shows the progress on a terminal and on the page: `done` of `all`.
+    pub fn progress(&mut self, text: &str, done: usize, all: usize) {
+        self.page.begin_run(text, done, all);
         if self.terminal {
             let left = self.start.elapsed().mul_f64((all - done) as f64 / done.max(1) as f64);
             let left = match done {
@@ -149,17 +175,23 @@ impl Report {
         }
     }
 
+    /// Returns the page, for the results of points.
+    pub fn page(&mut self) -> &mut SweepPage {
+        &mut self.page
+    }
+
     /// Collects warnings, each only once.
     pub fn warn(&mut self, warnings: &[String]) {
         for warning in warnings {
             if !self.warnings.contains(warning) {
+                self.page.warn(warning);
                 self.warnings.push(warning.clone());
             }
         }
     }
 
-    /// Writes the last line, and prints the warnings.
-    pub fn end(&mut self, interrupted: bool) -> Result {
+    /// Writes the last line, prints the warnings, and serves the final state.
+    pub fn end(mut self, interrupted: bool) -> Result {
         let warnings = std::mem::take(&mut self.warnings);
         self.line(&End { interrupted, seconds: self.start.elapsed().as_secs_f64(), warnings: &warnings })?;
         self.clear();
@@ -169,6 +201,7 @@ impl Report {
         if interrupted {
             errln!("interrupted: these are the results so far");
         }
+        self.page.end();
         Ok(())
     }
 

@@ -2,11 +2,11 @@
 
 use super::common::Common;
 use super::files::Files;
+use super::lines::{Failure, SearchResult, Trial};
 use super::measure::{Bench, LinkCounters, Run};
 use super::point::{Point, ShotTiming};
 use super::report::{Header, Report};
 use crate::{Result, framing};
-use serde::Serialize;
 use shotline_plan::search::{Estimate, Search, SearchConfig};
 use shotline_wire::framing::Kind;
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ Examples:
   shotline sweep search --framing ud --samples 500 --unit hz --from 1000 --to 80000
   shotline sweep search --probe 192.168.1.20:47910 --precision 1% --confidence 0.99
   shotline sweep search --json | jq -c 'select(.kind == \"loss_free_rate\") | [.framing, .low_gbps, .high_gbps]'
+  shotline sweep search --serve localhost:8080             a page to watch it
 
 Finds the rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than
 configured, by more than the precision. The interval contains the rate with the requested confidence,
@@ -85,53 +86,6 @@ fn parse_fraction(text: &str) -> std::result::Result<f64, String> {
     value.map(|value| value * unit).ok_or_else(|| format!("expected a fraction such as 0.02 or 2%, found {text}"))
 }
 
-/// Cause of a failed trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Failure {
-    /// The probe did not reach the requested rate.
-    Sender,
-    /// Packets were lost before they were placed, or there was no buffer for a shot.
-    Receiver,
-    /// The recorder dropped shots.
-    Recorder,
-}
-
-/// The JSON line of a trial.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename = "trial")]
-struct Trial {
-    framing: &'static str,
-    sink: &'static str,
-    requested_gbps: f64,
-    requested_hz: f64,
-    received_gbps: f64,
-    passed: bool,
-    failed_by: Option<Failure>,
-    shots_sent: Option<u64>,
-    shots_lost: u64,
-}
-
-/// The JSON line of a result.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename = "loss_free_rate")]
-struct SearchResult {
-    framing: &'static str,
-    sink: &'static str,
-    samples: u32,
-    rate_gbps: f64,
-    low_gbps: Option<f64>,
-    high_gbps: Option<f64>,
-    rate_hz: f64,
-    low_hz: Option<f64>,
-    high_hz: Option<f64>,
-    confidence: f64,
-    passing: f64,
-    trials: u32,
-    precision_reached: bool,
-    limited_by: Option<Failure>,
-}
-
 /// Runs the search for each sink and framing.
 pub fn run(args: &Args) -> Result {
     let framings = framing::all_with_set_up(&args.framing)?;
@@ -146,7 +100,8 @@ pub fn run(args: &Args) -> Result {
     let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(links);
     let search_config = args.search_config(shot_gbit)?;
     Search::new(search_config)?;
-    let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
+    let header = Header::new("search", &args.common, &bench, &probe)?;
+    let mut report = Report::begin(&args.common, &header, &bench)?;
     let receive = args.discard || files.is_none();
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
     report.print_text("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
@@ -203,10 +158,11 @@ impl RateSearch<'_> {
             let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.trials_made()));
             let Some(run) = ready.run(&point, file.as_ref())? else { break };
             report.warn(&run.warnings);
+            report.page().add_run(&point, &run);
             let failed_by = self.failure(&run, point.hz);
             self.failures.extend(failed_by.map(|failure| (gbps, failure)));
             search.record(gbps, failed_by.is_none());
-            report.line(&Trial {
+            let trial = Trial {
                 framing: self.framing.name(),
                 sink: self.sink(),
                 requested_gbps: gbps,
@@ -216,7 +172,9 @@ impl RateSearch<'_> {
                 failed_by,
                 shots_sent: run.links.iter().map(|link| link.shots_sent).sum(),
                 shots_lost: run.links.iter().map(|link| link.shots_lost()).sum::<u64>() + run.sink_errors,
-            })?;
+            };
+            report.line(&trial)?;
+            report.page().add_trial(&trial);
         }
         self.report_result(&search, report)
     }
@@ -245,7 +203,7 @@ impl RateSearch<'_> {
         let Estimate { rate, low, high, is_precise: reached } = estimate;
         let hz = |gbps: f64| gbps / self.shot_gbit;
         let limited_by = self.limit(rate);
-        report.line(&SearchResult {
+        let result = SearchResult {
             framing: self.framing.name(),
             sink: self.sink(),
             samples: self.args.samples,
@@ -260,8 +218,10 @@ impl RateSearch<'_> {
             trials: search.trials_made(),
             precision_reached: reached,
             limited_by,
-        })?;
-        let limit = limited_by.map_or("-".into(), |failure| format!("{failure:?}").to_lowercase());
+        };
+        report.line(&result)?;
+        report.page().add_result(&result);
+        let limit = limited_by.map_or("-", Failure::name);
         let wide = if reached { "" } else { "   wider than requested: more --trials, or a quieter machine" };
         report.print_text(&format!(
             "{:9}{:8}{rate:9.2}   {:18}{:9.1}{:9}  {limit}{wide}",
