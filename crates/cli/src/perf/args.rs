@@ -5,6 +5,7 @@ use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
 use crate::child::address_arguments;
 use crate::initiator::{self, Access};
 use crate::interop::Service;
+use crate::serve::PageArgs;
 use crate::target::Program;
 use crate::values::{Size, bind, control_address, mtu, probability, seconds, udp_options};
 use crate::{Result, interop};
@@ -35,6 +36,7 @@ Examples:
   shotline perf write --transport spacefibre:vc=70%,vc=30% --queue-pairs 2 --service-level 0,1
   shotline perf --matrix                                   tables I to IV of Gibson et al., next to its figures
   shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
+  shotline perf write --iterations 600 --serve localhost:8080    a page to watch it
   shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
   shotline perf send --size 64K --rdma-cm perftest --to 192.168.1.5    ib_send_bw -R -s 65536")]
 pub struct Args {
@@ -118,7 +120,7 @@ pub struct Args {
     /// Another program that waits at --to by the RDMA connection manager, not a shotline target: rping (rping -s),
     /// perftest (ib_write_bw -R and similar; write, read, send or atomic, with the same --size and --count)
     #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
-        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region", "receive_buffer"])]
+        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region", "receive_buffer", "serve"])]
     pub rdma_cm: Option<Program>,
     /// Operations to measure [default: 1000]
     #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
@@ -134,6 +136,8 @@ pub struct Args {
     #[arg(long, value_name = "KIND", conflicts_with = "to", help_heading = "Target",
         help = format!("Memory of the target in the child process: {} [default: heap]", RegionKind::forms()))]
     pub memory: Option<RegionKind>,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// Maximum length of an operation, in bytes.

@@ -1,11 +1,14 @@
 //! Initiator of a measurement: its memory, its control connection and its queue pairs.
 
+use super::page::PerfPage;
+use super::pairs::{ConnectedQp, QpSet};
+use super::snapshot::Snapshot;
 use crate::Result;
 use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
-use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig};
-use shotline_verbs::cm::message::{Bits24, Receives, RegionKey, RegisteredMemory, Rights, TargetRole};
+use shotline_verbs::api::{Completion, Destination, Mtu, QpConfig};
+use shotline_verbs::cm::message::{Receives, RegionKey, RegisteredMemory, Rights, TargetRole};
 use shotline_verbs::cm::{Client, Endpoint, EndpointCounters, QpRequest, TargetFailure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,29 +28,8 @@ pub struct Connection<P> {
     /// Service levels that the queue pairs have in turn.
     service_levels: Vec<u8>,
     snapshots: u64,
-}
-
-/// A connected queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectedQp {
-    /// The local queue pair.
-    pub qp: Qp,
-    /// Number of the target's queue pair.
-    pub peer: Bits24,
-}
-
-/// The queue pairs of a measurement.
-pub struct QpSet {
-    /// Completion queue of all of them.
-    pub cq: Cq,
-    /// The queue pairs.
-    pub all: Vec<ConnectedQp>,
-    /// Key of the target's region.
-    pub key: RegionKey,
-    /// Index of that region in the target's list.
-    pub region_index: usize,
-    /// Destination of datagrams.
-    pub to: Option<Destination>,
+    /// What the page shows.
+    pub page: PerfPage,
 }
 
 /// Requirements of a measurement on its queue pairs.
@@ -75,25 +57,6 @@ pub struct QpRequirements {
     pub bytes: u64,
 }
 
-/// Counters of both sides at one time.
-#[derive(Clone, Copy, Debug)]
-pub struct Snapshot {
-    /// Time of the snapshot.
-    pub at: Instant,
-    /// This side's processor time, in seconds.
-    pub own_cpu: f64,
-    /// The target's processor time, in seconds.
-    pub target_cpu: f64,
-    /// Packets retransmitted by both sides.
-    pub retransmitted: u64,
-    /// Response timeouts on both sides.
-    pub timeouts: u64,
-    /// Bytes that the target has received as messages, or written or read by its own operations.
-    pub role_bytes: u64,
-    /// Sequence number of the snapshot, from 1.
-    number: u64,
-}
-
 impl<P: Endpoint> Connection<P> {
     /// Registers `bytes` of memory for measurements with a target.
     pub fn new(
@@ -102,6 +65,7 @@ impl<P: Endpoint> Connection<P> {
         region: Option<&str>,
         service_levels: &[u8],
         bytes: u64,
+        page: PerfPage,
     ) -> Result<Self> {
         let pd = provider.alloc_pd()?;
         let bytes = bytes.max(4096) as usize;
@@ -120,6 +84,7 @@ impl<P: Endpoint> Connection<P> {
             region_name: region.map(str::to_owned),
             service_levels: service_levels.to_vec(),
             snapshots: 0,
+            page,
         })
     }
 
@@ -148,7 +113,8 @@ impl<P: Endpoint> Connection<P> {
         for (_, service_level) in (0..need.pairs).zip(self.service_levels.iter().cycle()) {
             let config = QpConfig { service_level: *service_level, ..request.config };
             let (qp, accept) = self.client.open(&mut self.provider, &QpRequest { config, ..request })?;
-            all.push(ConnectedQp { qp, peer: accept.qp });
+            let address = accept.address.map(|address| address.ip());
+            all.push(ConnectedQp { qp, peer: accept.qp, service_level: *service_level, address });
             let destination = |address| Destination { address, qp: accept.qp.get(), q_key: accept.q_key };
             to = accept.address.filter(|_| need.service == Service::Ud).map(destination);
             if key.is_none() {
@@ -245,16 +211,10 @@ impl<P: Endpoint> Connection<P> {
         Ok(self.provider.poll_cq(qps.cq, done)?)
     }
 
-    /// Ends the connection cleanly.
-    pub fn end(self) -> Result {
-        Ok(self.client.goodbye()?)
-    }
-}
-
-impl Snapshot {
-    /// Returns a number that is unique to this snapshot and operation, for a ping.
-    pub fn number(&self, operation: u64) -> u64 {
-        self.number << 40 | operation
+    /// Ends the connection cleanly. Returns what the page shows.
+    pub fn end(self) -> Result<PerfPage> {
+        self.client.goodbye()?;
+        Ok(self.page)
     }
 }
 

@@ -38,6 +38,16 @@ impl Histogram {
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
     }
 
+    /// Returns the sum of all times in nanoseconds.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Returns the number of times below a power of two of at least 128, in nanoseconds.
+    pub fn below(&self, power_of_two: u64) -> u64 {
+        self.counts[..bucket(power_of_two)].iter().sum()
+    }
+
     /// Returns the quantiles, or `None` if the histogram is empty.
     pub fn quantiles(&self) -> Option<Quantiles> {
         if self.count == 0 {
@@ -95,6 +105,14 @@ mod tests {
         for (found, exact) in [(q.p50, 50e3), (q.p90, 90e3), (q.p99, 99e3), (q.p999, 99.9e3)] {
             assert!((found / exact - 1.0).abs() < 0.008, "{found} for {exact}");
         }
+    }
+
+    #[test]
+    fn times_below_a_power_of_two_are_counted_exactly() {
+        let mut times = Histogram::new();
+        [1_023, 1_024, 1_025, 2_047, 2_048].into_iter().for_each(|ns| times.record(Duration::from_nanos(ns)));
+        assert_eq!([512, 1024, 2048, 4096].map(|end| times.below(end)), [0, 1, 4, 5]);
+        assert_eq!(times.sum(), 7_167);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Latency of single operations.
 
 use super::args::Args;
-use super::connection::{Connection, QpRequirements, QpSet};
+use super::connection::{Connection, QpRequirements};
 use super::histogram::Histogram;
 use super::measure::{Poller, RESPONSE_TIMEOUT, RunningIteration, repeat};
+use super::pairs::QpSet;
 use super::point::{LatencyKind, Point, operation, rights};
 use super::report::{Iteration, Row};
 use crate::Result;
@@ -115,7 +116,7 @@ fn iterate<P: Endpoint>(
         if kind == LatencyKind::Ping {
             // A number that differs from the contents of both memories.
             let offset = size as usize - 8;
-            message[offset..size as usize].copy_from_slice(&iteration.before.number(operations).to_ne_bytes());
+            message[offset..size as usize].copy_from_slice(&iteration.before.ping(operations).to_ne_bytes());
         }
         let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&outgoing) };
         let request = SendWr::new(operations, operation(kind.verb(), remote), data);
@@ -131,7 +132,7 @@ fn iterate<P: Endpoint>(
             if !answered {
                 let mut word = [0; 8];
                 connection.region.read((step + u64::from(size)) as usize - 8, &mut word);
-                answered = u64::from_ne_bytes(word) == iteration.before.number(operations);
+                answered = u64::from_ne_bytes(word) == iteration.before.ping(operations);
             }
             if poller.checked && last.elapsed() > RESPONSE_TIMEOUT {
                 return Err("an operation was not answered: the target does not take part".into());

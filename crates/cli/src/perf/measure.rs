@@ -1,9 +1,11 @@
 //! Parts shared by all measurements: iterations until a deadline, and polling for completions.
 
-use super::connection::{Connection, QpSet, Snapshot};
+use super::connection::Connection;
 use super::histogram::Histogram;
+use super::pairs::QpSet;
 use super::point::Point;
 use super::report::{Iteration, Row};
+use super::snapshot::Snapshot;
 use crate::Result;
 use shotline_verbs::api::{Completion, Status};
 use shotline_verbs::cm::Endpoint;
@@ -22,8 +24,12 @@ pub fn repeat<P: Endpoint>(
     stop: &AtomicBool,
     mut iterate: impl FnMut(&mut Connection<P>, &QpSet) -> Result<Iteration>,
 ) -> Result<Row> {
+    connection.page.begin(&row, &qps);
     for _ in 0..point.iterations {
-        row.iterations.push(iterate(connection, &qps)?);
+        let iteration = iterate(connection, &qps)?;
+        // Between iterations only: a state that is published takes time.
+        connection.page.add_iteration(&row, &iteration);
+        row.iterations.push(iteration);
         if stop.load(Ordering::Relaxed) {
             break;
         }

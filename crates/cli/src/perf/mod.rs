@@ -7,20 +7,27 @@ mod latency;
 mod matrix;
 mod measure;
 mod overhead;
+mod page;
+mod pairs;
 mod paper;
 mod point;
 mod rate;
 mod report;
+mod snapshot;
 
 pub use args::Args;
 
 use crate::child::ChildTarget;
 use crate::initiator::{self, Target, WithEndpoints};
+use crate::serve::BoardPage;
 use crate::{Result, interop, signals};
 use connection::Connection;
+use page::PerfPage;
 use point::{Metric, Point};
+use shotline_dashboard::BoardInfo;
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::provider::ProviderKind;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Runs all measurements.
@@ -32,6 +39,8 @@ pub fn run(args: &Args) -> Result {
     }
     let stop = signals::stop_flag()?;
     let plan = args.plan()?;
+    let board = args.board(&stop)?;
+    let page = PerfPage::new(board.board().cloned(), &plan);
     let child = match &args.to {
         Some(_) => None,
         None => Some(ChildTarget::start(&args.transport, &args.target_arguments(&plan)?)?),
@@ -47,13 +56,39 @@ pub fn run(args: &Args) -> Result {
         ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
             let client = initiator::connect(&args.transport, &to, Some(provider.address().ip()))?;
-            measure(args, &plan, client, provider, &stop)
+            measure(args, &plan, (client, provider), page, &stop)
         }
-        transport => initiator::with_endpoints(transport, args.bind, Measure { args, plan: &plan, to, stop: &stop }),
+        transport => {
+            let measure = Measure { args, plan: &plan, to, page, stop: &stop };
+            initiator::with_endpoints(transport, args.bind, measure)
+        }
     };
-    match (done, child) {
-        (Ok(()), Some(target)) => target.end(),
-        (done, _) => done,
+    let page = done?;
+    child.map_or(Ok(()), ChildTarget::end)?;
+    board.end(|| page.status(false), &stop);
+    Ok(())
+}
+
+impl Args {
+    /// Serves the page, if it is requested.
+    fn board(&self, stop: &Arc<AtomicBool>) -> Result<BoardPage> {
+        let to = self.to.as_deref().unwrap_or("a target in a child process");
+        let settings: [(&'static str, String); 6] = [
+            ("transport", self.transport.to_string()),
+            ("service", page::service(self.qp).into()),
+            ("queue pairs", self.queue_pairs.to_string()),
+            ("depth", self.depth.to_string()),
+            ("MTU", self.mtu().bytes().to_string()),
+            ("completions", if self.event { "events" } else { "polling" }.into()),
+        ];
+        let info = BoardInfo {
+            command: "perf".into(),
+            title: format!("rates and latencies to {to}"),
+            settings: settings.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            stopping: "Ends the measurement: what was measured is reported.",
+            ..BoardInfo::default()
+        };
+        self.page.board(info, Vec::new(), stop)
     }
 }
 
@@ -62,21 +97,28 @@ struct Measure<'a> {
     args: &'a Args,
     plan: &'a [Point],
     to: Target,
+    page: PerfPage,
     stop: &'a AtomicBool,
 }
 
 impl WithEndpoints for Measure<'_> {
-    type Output = ();
-    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+    type Output = PerfPage;
+    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<PerfPage> {
         let (provider, client) = connect(&self.to)?;
-        measure(self.args, self.plan, client, provider, self.stop)
+        measure(self.args, self.plan, (client, provider), self.page, self.stop)
     }
 }
 
-fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P, stop: &AtomicBool) -> Result {
+fn measure<P: Endpoint>(
+    args: &Args,
+    plan: &[Point],
+    (client, provider): (Client, P),
+    page: PerfPage,
+    stop: &AtomicBool,
+) -> Result<PerfPage> {
     let mut rows = Vec::new();
     let span = plan.iter().map(|point| args.span(point)).max().unwrap_or(0);
-    let mut connection = Connection::new(provider, client, args.region.as_deref(), &args.service_level, span)?;
+    let mut connection = Connection::new(provider, client, args.region.as_deref(), &args.service_level, span, page)?;
     let mut last_error = None;
     for point in plan {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -88,6 +130,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
                 Ok(qps) => latency::measure(&mut connection, qps, args, point, kind, stop)?,
                 Err(error) if args.operation.is_empty() => {
                     crate::output::warn(format_args!("{}: not measured: {error}", kind.name()));
+                    connection.page.skip(point);
                     last_error = Some(error);
                     continue;
                 }
@@ -100,6 +143,7 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
         } else {
             report::progress(&row);
         }
+        connection.page.add_row(&row);
         rows.push(row);
     }
     if let Some(error) = last_error.filter(|_| rows.is_empty()) {

@@ -7,9 +7,10 @@
 //! empty poll, which is waiting.
 
 use super::args::Args;
-use super::connection::{Connection, QpRequirements, QpSet};
+use super::connection::{Connection, QpRequirements};
 use super::histogram::Histogram;
 use super::measure::{Poller, RunningIteration, repeat};
+use super::pairs::QpSet;
 use super::point::{Point, Verb, rights};
 use super::rate::{elements, requests};
 use super::report::{Iteration, Row};

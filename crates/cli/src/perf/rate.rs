@@ -1,9 +1,10 @@
 //! Rates of groups of operations, with up to `depth` groups in flight.
 
 use super::args::Args;
-use super::connection::{Connection, QpRequirements, QpSet};
+use super::connection::{Connection, QpRequirements};
 use super::histogram::Histogram;
 use super::measure::{Poller, RunningIteration, repeat};
+use super::pairs::QpSet;
 use super::point::{Point, Verb, operation, rights};
 use super::report::{Iteration, Row};
 use crate::Result;

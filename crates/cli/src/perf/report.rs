@@ -1,10 +1,10 @@
 //! Results of measurements, as tables and as JSON.
 
 use super::args::Args;
-use super::connection::Snapshot;
 use super::histogram::Histogram;
 use super::paper::Paper;
 use super::point::{Metric, Point, Verb};
+use super::snapshot::Snapshot;
 use crate::interop::Service;
 use crate::output::columns;
 use crate::trigger::stats::Quantiles;
@@ -47,6 +47,11 @@ impl Iteration {
             overhead_ns: None,
         }
     }
+
+    /// Returns the rate of the payload in Gbit/s.
+    pub fn gbps(&self) -> f64 {
+        self.bytes as f64 * 8e-9 / self.seconds.max(1e-9)
+    }
 }
 
 /// Average and worst of the iterations.
@@ -77,49 +82,49 @@ impl AverageAndWorst {
 pub struct Row {
     /// Name of the measurement.
     pub verb: &'static str,
-    transport: &'static str,
-    qp: Service,
+    pub transport: &'static str,
+    pub qp: Service,
     /// Bytes of an operation.
     pub size: u32,
     /// Operations of a group.
     pub group: u16,
-    depth: u16,
-    queue_pairs: u16,
-    mtu: u32,
-    bidirectional: bool,
-    event: bool,
+    pub depth: u16,
+    pub queue_pairs: u16,
+    pub mtu: u32,
+    pub bidirectional: bool,
+    pub event: bool,
     /// Number of completed iterations.
     #[serde(rename = "iterations")]
-    iteration_count: usize,
-    seconds: f64,
-    operations: u64,
-    bytes: u64,
+    pub iteration_count: usize,
+    pub seconds: f64,
+    pub operations: u64,
+    pub bytes: u64,
     /// Bytes of the messages that the target has received.
     #[serde(skip_serializing_if = "Option::is_none")]
-    received_bytes: Option<u64>,
+    pub received_bytes: Option<u64>,
     /// Acknowledged payload in one direction.
     pub gbps: AverageAndWorst,
     /// Payload in the other direction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reverse_gbps: Option<AverageAndWorst>,
-    operations_per_s: AverageAndWorst,
+    pub reverse_gbps: Option<AverageAndWorst>,
+    pub operations_per_s: AverageAndWorst,
     /// Percent of one processor.
     pub cpu_initiator_percent: AverageAndWorst,
     /// Percent of one processor.
     pub cpu_target_percent: AverageAndWorst,
     /// Times of groups or, for a latency, of operations.
-    time_us: Option<Quantiles>,
+    pub time_us: Option<Quantiles>,
     /// The times are half of the round trips.
-    half_round_trip: bool,
+    pub half_round_trip: bool,
     /// Nanoseconds to post an operation, and to poll its completion.
     #[serde(skip_serializing_if = "Option::is_none")]
-    post_ns: Option<AverageAndWorst>,
+    pub post_ns: Option<AverageAndWorst>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    complete_ns: Option<AverageAndWorst>,
+    pub complete_ns: Option<AverageAndWorst>,
     /// Packets retransmitted by both sides.
-    retransmitted: u64,
+    pub retransmitted: u64,
     /// Response timeouts on both sides.
-    timeouts: u64,
+    pub timeouts: u64,
     /// SpaceFibre links of this end after the measurement, and their packets, if the transport has links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacefibre: Option<LinksStatus>,
@@ -128,6 +133,9 @@ pub struct Row {
     pub paper: Option<&'static Paper>,
     #[serde(skip)]
     pub iterations: Vec<Iteration>,
+    /// Times of all iterations.
+    #[serde(skip)]
+    pub times: Option<Histogram>,
 }
 
 impl Row {
@@ -169,6 +177,7 @@ impl Row {
             spacefibre: None,
             paper: args.matrix.then(|| Paper::of(verb, point.size, point.group)).flatten(),
             iterations: Vec::new(),
+            times: None,
         }
     }
 
@@ -199,6 +208,7 @@ impl Row {
         let mut times = Histogram::new();
         all.iter().for_each(|one| times.merge(&one.times));
         self.time_us = times.quantiles();
+        self.times = Some(times);
     }
 }
 
@@ -268,7 +278,7 @@ pub fn print_repairs(rows: &[Row]) {
 }
 
 /// Formats operations per second with three digits.
-fn rate(per_s: f64) -> String {
+pub fn rate(per_s: f64) -> String {
     match per_s {
         rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
         rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
