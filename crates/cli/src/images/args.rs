@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::initiator::Access;
+use crate::serve::PageArgs;
 use crate::values::{bind, seconds};
 use shotline_display::{DisplayKind, Mode};
 use shotline_memory::RegionKind;
@@ -27,6 +28,7 @@ Examples:
   shotline images --mode 2560x1440@60 --count 582 --transport spacefibre:shm,lanes=4      the demonstration of the paper
   shotline images run.h5 --display none=pictures     the shots of a recording, as PNG files
   shotline images video.raw --raw 1280x720:gray8 --display x11=:1 --seconds 60 --json
+  shotline images --demo --serve localhost:8080      with a page that shows the frames and their statistics
   shotline target --region images=8G,rights=rw --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
   shotline images frames/ --to 192.168.1.5:47920 --token-file t --fullscreen")]
 pub struct Args {
@@ -93,6 +95,8 @@ pub struct Args {
     #[arg(long, value_name = "KIND", conflicts_with = "to", default_value = "heap", help_heading = "Target",
         help = format!("Kind of the memory of the target that is started: {}", RegionKind::forms()))]
     pub memory: RegionKind,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 fn rate(text: &str) -> std::result::Result<f64, String> {

@@ -4,6 +4,8 @@ mod args;
 mod bar;
 mod frame;
 mod memory;
+mod page;
+mod picture;
 mod player;
 mod report;
 mod schedule;
@@ -21,14 +23,18 @@ use crate::values::control_address;
 use crate::{Result, signals};
 use frame::Frame;
 use memory::ImageMemory;
-use player::{End, Images, Pace, Player};
+use page::ImagesPage;
+use picture::{FramePainter, Visible};
+use player::{End, Images, Pace, Played, Player};
 use report::{ImagesReport, Places, Processor, Written};
+use shotline_dashboard::BoardInfo;
 use shotline_display::{Display, DisplayKind, Mode, Request};
 use shotline_memory::{Region, check_capacity};
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::provider::ProviderKind;
 use source::Source;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -66,6 +72,8 @@ pub fn run(args: &Args) -> Result {
     let images = args.count.unwrap_or_else(|| source.available());
     let image_bytes = display.buffers()[0].stride as u64 * u64::from(mode.height);
     let bytes = images.checked_mul(image_bytes).ok_or("expected fewer images: use --count")?;
+    let visible = Arc::new(Visible::default());
+    let page = args.page(&kind, &transport, &*display, (&visible, &stop))?;
     let child = match &args.to {
         Some(_) => None,
         None => Some(start(args, &transport, bytes)?),
@@ -74,15 +82,47 @@ pub fn run(args: &Args) -> Result {
         (Some(child), _) => (child.listen.clone(), child.token),
         (None, to) => (control_address(to.as_deref().unwrap_or_default())?, args.access.token()?),
     };
-    let show = Show { args, kind, display, source, images, image_bytes, transport: &transport, to, stop: &stop };
+    let places = (&page, &*visible);
+    let show =
+        Show { args, kind, display, source, images, image_bytes, transport: &transport, to, places, stop: &stop };
     let done = initiator::with_endpoints(&transport, args.bind, show);
-    match (done, child) {
+    let ended = match (done, child) {
         (Ok(()), Some(child)) => child.end(),
         (Err(error), Some(child)) => {
             child.kill();
             Err(error)
         }
         (done, None) => done,
+    };
+    page.end(&stop);
+    ended
+}
+
+impl Args {
+    /// Serves the page, if it is requested.
+    fn page(
+        &self,
+        kind: &DisplayKind,
+        transport: &ProviderKind,
+        display: &dyn Display,
+        (visible, stop): (&Arc<Visible>, &Arc<AtomicBool>),
+    ) -> Result<ImagesPage> {
+        let from = self.to.as_deref().unwrap_or("a target in a child process");
+        let settings: [(&'static str, String); 4] = [
+            ("display", kind.to_string()),
+            ("mode", display.mode().to_string()),
+            ("frame buffers", display.buffers().len().to_string()),
+            ("transport", transport.to_string()),
+        ];
+        let info = BoardInfo {
+            command: "images".into(),
+            title: format!("images from the memory of {from}"),
+            settings: settings.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            stopping: "Ends the run: the frames that were shown are reported.",
+            ..BoardInfo::default()
+        };
+        let painter = FramePainter::new(display.mode(), display.buffers(), Arc::clone(visible));
+        Ok(ImagesPage::new(self.page.board(info, vec![Box::new(painter)], stop)?))
     }
 }
 
@@ -111,6 +151,8 @@ struct Show<'a> {
     image_bytes: u64,
     transport: &'a ProviderKind,
     to: Target,
+    /// The page, and which frame buffer the display shows.
+    places: (&'a ImagesPage, &'a Visible),
     stop: &'a AtomicBool,
 }
 
@@ -161,6 +203,7 @@ impl Show<'_> {
             memory.write(&mr, number * self.image_bytes, self.image_bytes, self.stop)?;
             written.seconds += begin.elapsed().as_secs_f64();
             bar.update(number + 1, self.images);
+            self.places.0.publish(|| page::writing(number + 1, self.images));
         }
         Ok((images, written))
     }
@@ -168,7 +211,8 @@ impl Show<'_> {
     /// Shows the images, and reports.
     fn show<P: Endpoint>(mut self, mut memory: ImageMemory<P>, images: &Images, written: &Written) -> Result {
         let (seconds, frames) = self.args.end(&self.kind, self.images);
-        let pace = Pace { rate: self.args.rate, seconds, frames, stop: self.stop };
+        let (page, visible) = self.places;
+        let pace = Pace { rate: self.args.rate, seconds, frames, stop: self.stop, visible };
         let places = Places {
             display: self.kind.to_string(),
             transport: self.transport.to_string(),
@@ -178,13 +222,20 @@ impl Show<'_> {
         if let Some(rate) = pace.rate.filter(|rate| *rate > 1.01 * places.mode.refresh_hz()) {
             warn(format_args!("the display refreshes at {:.2} Hz: not {rate} images/s", places.mode.refresh_hz()));
         }
-        let (own, target) = (CpuTime::now().total(), memory.target_cpu()?);
+        let (begun, target) = (CpuTime::now().total(), memory.target_cpu()?);
         let bar = frames.map(|_| Progress::new("images shown"));
         let player = Player::new(&mut memory, &mut *self.display, images, &pace)?;
-        let observe = |shown| bar.iter().for_each(|bar| bar.update(shown, frames.unwrap_or_default()));
+        let observe = |played: &Played| {
+            bar.iter().for_each(|bar| bar.update(played.frames.shown, frames.unwrap_or_default()));
+            page.publish(|| {
+                let processor = Processor { own: CpuTime::now().total() - begun, target: None };
+                let report = ImagesReport::new(places.clone(), written, played, &End::Done, &processor);
+                page::status(&report, pace.progress(played))
+            });
+        };
         let (mut played, end) = player.run(observe)?;
         drop(bar);
-        let own = CpuTime::now().total() - own;
+        let own = CpuTime::now().total() - begun;
         let target = match played.lost {
             Some(_) => None,
             None => match memory.target_cpu() {
@@ -198,6 +249,7 @@ impl Show<'_> {
         };
         let report = ImagesReport::new(places, written, &played, &end, &Processor { own, target });
         print_report(self.args.json, &report)?;
+        page.set_last(page::status(&report, pace.progress(&played)));
         match (end, played.lost) {
             (End::Display(error), _) => Err(error.into()),
             (_, Some(lost)) => Err(lost.into()),

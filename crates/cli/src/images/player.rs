@@ -2,6 +2,7 @@
 
 use super::bar::StatisticsBar;
 use super::memory::ImageMemory;
+use super::picture::Visible;
 use super::schedule::Schedule;
 use super::slots::{Settled, Slot, Slots};
 use super::watch::Watch;
@@ -41,6 +42,18 @@ pub struct Pace<'a> {
     pub frames: Option<u64>,
     /// Signal to end.
     pub stop: &'a AtomicBool,
+    /// Where the buffer is noted that the display shows.
+    pub visible: &'a Visible,
+}
+
+impl Pace<'_> {
+    /// Returns the part that is over, if the run has an end.
+    pub fn progress(&self, played: &Played) -> Option<f64> {
+        let settled = played.frames.shown + played.frames.skipped;
+        let frames = self.frames.map(|limit| settled as f64 / limit as f64);
+        let time = self.seconds.map(|limit| played.elapsed.as_secs_f64() / limit.as_secs_f64());
+        frames.into_iter().chain(time).reduce(f64::max).map(|part| part.min(1.0))
+    }
 }
 
 /// Why a run ended.
@@ -151,11 +164,14 @@ impl<'a, P: Endpoint> Player<'a, P> {
         })
     }
 
-    /// Runs to the end. `observe` is called with the number of frames that were shown.
-    pub fn run(mut self, observe: impl Fn(u64)) -> Result<(Played, End)> {
+    /// Runs to the end. `observe` is called with the counters after each step, which it must not delay.
+    pub fn run(mut self, observe: impl Fn(&Played)) -> Result<(Played, End)> {
         let end = loop {
             match self.step() {
-                Ok(None) => observe(self.played.frames.shown),
+                Ok(None) => {
+                    self.played.elapsed = self.begun.elapsed();
+                    observe(&self.played);
+                }
                 Ok(Some(end)) => break end,
                 Err(error) => match error.downcast::<DisplayError>() {
                     Ok(error) => break End::Display(*error),
@@ -312,6 +328,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
             return;
         };
         self.last_refresh = Some((shown.refresh, Instant::now()));
+        self.pace.visible.show(shown.buffer);
         self.played.frames.add_shown(settled.due.planned, shown);
         self.schedule.shown(settled.due, shown.refresh);
         let image = settled.image % self.images.checksums.len() as u64;

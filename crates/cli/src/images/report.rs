@@ -85,6 +85,7 @@ pub struct Processor {
 }
 
 /// Where images came from and were shown.
+#[derive(Clone)]
 pub struct Places {
     /// The display.
     pub display: String,
