@@ -8,8 +8,29 @@ use std::time::{Duration, Instant};
 pub enum Update {
     /// Tiles are complete.
     Progress(Progress),
+    /// What each node has done so far; at most ten times a second, when tiles are complete.
+    Nodes(Vec<NodeReport>),
     /// A node is lost.
     Lost(Lost),
+}
+
+/// Time between two of [`Update::Nodes`].
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// When the next [`Update::Nodes`] is due.
+#[derive(Default)]
+pub(super) struct Pace(Option<Instant>);
+
+impl Pace {
+    /// Returns `true` if the last time that it did so is long enough ago.
+    pub(super) fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.0.is_none_or(|last| now - last >= INTERVAL);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 /// Progress of a run.

@@ -4,7 +4,7 @@ use super::error::{Lost, RunError};
 use super::marks::{MARK_BYTES, Marks};
 use super::memory::Memory;
 use super::plan::{Plan, TileRows};
-use super::report::{Busy, NodeReport, Progress, Report, Update, larger};
+use super::report::{Busy, NodeReport, Pace, Progress, Report, Update, larger};
 use super::wait::{NAP, sleep};
 use crate::command::{Completion, Kernel, Outcome};
 use crate::error::NodeError;
@@ -94,7 +94,7 @@ pub fn run<P: Endpoint>(
     let begin = Instant::now();
     let rounds = options.steps.div_ceil(plan.round_steps);
     let mut progress = Progress { tiles_in_all: rounds.saturating_mul(plan.tiles()), ..Progress::default() };
-    let mut is_armed = false;
+    let (mut is_armed, mut pace) = (false, Pace::default());
     let mut round = Round::new(plan, offset);
     for number in 0..rounds {
         round.begin(plan.round_steps.min(options.steps - progress.steps), number + 1 == rounds, options);
@@ -115,6 +115,10 @@ pub fn run<P: Endpoint>(
             if tiles != progress.tiles {
                 progress.tiles = tiles;
                 (team.observe)(Update::Progress(progress));
+                if pace.is_due() {
+                    let reports = team.reports();
+                    (team.observe)(Update::Nodes(reports));
+                }
             }
         }
         progress.steps += round.steps;
@@ -176,6 +180,13 @@ impl<P: Endpoint, F: FnMut(Update)> Team<P, F> {
         round.returned.extend(tiles);
         (self.observe)(Update::Lost(lost));
         Ok(())
+    }
+
+    /// Returns the reports of all nodes so far.
+    fn reports(&self) -> Vec<NodeReport> {
+        let mut reports = self.reports.clone();
+        self.lanes.iter().for_each(|lane| reports[lane.index] = lane.report());
+        reports
     }
 
     /// Returns the reports of all nodes, and the nodes that remain.
@@ -261,8 +272,13 @@ impl<P: Endpoint> Lane<P> {
 
     /// Returns the node and what it has done.
     fn end(self) -> (Node<P>, NodeReport) {
-        let report = NodeReport { writing: self.writing.time(), reading: self.reading.time(), ..self.report };
+        let report = self.report();
         (self.node, report)
+    }
+
+    /// Returns what the node has done so far.
+    fn report(&self) -> NodeReport {
+        NodeReport { writing: self.writing.time(), reading: self.reading.time(), ..self.report.clone() }
     }
 
     /// Fills free buffers and handles what has happened. Returns `true` if there was anything to do.

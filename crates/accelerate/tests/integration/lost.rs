@@ -68,7 +68,7 @@ fn run_with(faults: &[Option<(u64, Fault)>]) -> Ended {
     let options = Options { steps: STEPS, residual: true, timeout: Duration::from_secs(20), stop: &stop };
     let mut lost = Vec::new();
     let observe = |update| match update {
-        Update::Progress(_) => {}
+        Update::Progress(_) | Update::Nodes(_) => {}
         Update::Lost(node) => lost.push(node),
     };
     let (outcome, remaining) = match run(&plan, nodes, (&region, OFFSET), &options, observe) {

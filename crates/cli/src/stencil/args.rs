@@ -3,6 +3,7 @@
 use super::source::Shape;
 use crate::Result;
 use crate::initiator::Access;
+use crate::serve::PageArgs;
 use crate::values::{Size, bind, seconds};
 use shotline_accelerate::command::Values;
 use shotline_accelerate::stencil::Extent;
@@ -26,6 +27,7 @@ Examples:
   shotline stencil in.npy --out out.npy --boundary periodic
   shotline stencil 8192x8192 --resident --steps 1000       tiles stay in the nodes, which exchange their halos
   shotline stencil 8192x8192 --memory emulated:path2       nodes behind the paper's path 2
+  shotline stencil 32768x32768 --steps 1000 --serve localhost:8080     a page with the nodes and the matrix
   shotline target --region hbm=8G,rights=rw --accelerate hbm --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
   shotline stencil in.npy --to 192.168.1.5:47920 --to 192.168.1.6:47920 --token-file t --out out.npy")]
 pub struct Args {
@@ -109,6 +111,8 @@ pub struct Args {
     /// Time after which a node that does nothing is considered hung, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds, help_heading = "Nodes")]
     pub timeout: Duration,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// A matrix as named on the command line.

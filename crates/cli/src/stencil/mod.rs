@@ -4,6 +4,8 @@ mod args;
 mod map;
 mod memory;
 mod nodes;
+mod page;
+mod picture;
 mod report;
 mod source;
 
@@ -12,22 +14,26 @@ pub use args::Args;
 use crate::initiator::Target;
 use crate::output::{print_report, warn};
 use crate::progress::Progress;
+use crate::serve::BoardPage;
 use crate::{Result, signals};
 use args::{MatrixArgument, boundary_name};
 use map::HeatMap;
 use memory::{OutFile, ResultMemory, map_file};
 use nodes::{WithNodes, with_nodes};
+use page::{Step, Watch};
+use picture::{MatrixMemory, MatrixPainter};
 use report::StencilReport;
 use shotline_accelerate::Node;
 use shotline_accelerate::command::Values;
 use shotline_accelerate::stencil::resident::{self, NodeAddress, ResidentPlan};
 use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Remaining, Update, Verification};
 use shotline_compute::stencil::{Real, Weights};
+use shotline_dashboard::BoardInfo;
 use shotline_verbs::cm::{ControlAddress, Endpoint};
 use source::Source;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// Runs the stencil.
 pub fn run(args: &Args) -> Result {
@@ -44,14 +50,50 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Runs the stencil on values of type `F`.
-fn run_with<F: Real>(args: &Args, source: &Source, stop: &AtomicBool) -> Result {
+fn run_with<F: Real>(args: &Args, source: &Source, stop: &Arc<AtomicBool>) -> Result {
     let (shape, values) = (source.shape, source.values);
     let weights = Weights::heat(args.alpha);
     let matrix = Matrix { rows: shape.rows, columns: shape.columns, values, boundary: args.boundary, weights };
     let map = map_file(args)?;
+    let pictured = MatrixMemory::default();
+    let page = args.board(source, &pictured, stop)?;
+    let watch = Watch::new(page.board().cloned());
+    watch.begin(Step::Prepare);
     let memory = ResultMemory::create::<F>(args, source, &matrix, stop)?;
-    let run = Run::<F> { args, source, matrix, memory, map, stop, _values: std::marker::PhantomData };
-    with_nodes(args, run)
+    // Set once, here.
+    let _ = pictured.set((Arc::clone(&memory.region), memory.offset));
+    let _values = std::marker::PhantomData;
+    with_nodes(args, Run::<F> { args, source, matrix, memory, map, watch: &watch, stop, _values })?;
+    page.end(|| watch.status(), stop);
+    Ok(())
+}
+
+impl Args {
+    /// Serves the page, if it is requested.
+    fn board(&self, source: &Source, memory: &MatrixMemory, stop: &Arc<AtomicBool>) -> Result<BoardPage> {
+        let nodes = match self.to.as_slice() {
+            [] => format!("{} in child processes", self.nodes()),
+            to => to.join(", "),
+        };
+        let settings: [(&'static str, String); 6] = [
+            ("nodes", nodes),
+            ("steps", self.steps().to_string()),
+            ("steps of a round", self.round_steps().to_string()),
+            ("boundary", boundary_name(self.boundary).to_owned()),
+            ("tiles", if self.resident { "stay in the nodes" } else { "come and go" }.to_owned()),
+            ("transport", self.transport.to_string()),
+        ];
+        let values = if source.values == Values::F32 { "f32" } else { "f64" };
+        let info = BoardInfo {
+            command: "stencil".into(),
+            title: format!("a matrix of {} x {} {values}", source.shape.rows, source.shape.columns),
+            settings: settings.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            stopping: "Ends the run without a result.",
+            ..BoardInfo::default()
+        };
+        let painter = MatrixPainter::new(source.shape, source.values, Arc::clone(memory));
+        self.page.board(info, vec![Box::new(painter)], stop)
+    }
 }
 
 /// A run whose matrix is in memory.
@@ -61,13 +103,16 @@ struct Run<'a, F> {
     matrix: Matrix,
     memory: ResultMemory,
     map: Option<OutFile>,
+    watch: &'a Watch,
     stop: &'a AtomicBool,
     _values: std::marker::PhantomData<F>,
 }
 
 impl<F: Real> WithNodes for Run<'_, F> {
     fn with<P: Endpoint>(self, nodes: Vec<Node<P>>, targets: &[Target]) -> Result<Vec<usize>> {
+        self.watch.begin(Step::Compute);
         let (division, mut report, remaining) = self.compute(nodes, targets)?;
+        self.watch.computed(&report.nodes, report.elapsed);
         for (index, node) in remaining {
             // The result is complete.
             if let Err(error) = node.end() {
@@ -95,7 +140,7 @@ impl<F: Real> Run<'_, F> {
         nodes: Vec<Node<P>>,
         targets: &[Target],
     ) -> Result<(Division, stencil::Report, Remaining<P>)> {
-        let Self { args, matrix, .. } = *self;
+        let Self { args, matrix, watch, .. } = *self;
         let smallest = nodes.iter().map(Node::memory_bytes).min().unwrap_or(0);
         let max_steps = nodes.iter().map(|node| node.header().max_steps.into()).min().unwrap_or(1);
         let (round_steps, count) = (args.round_steps().min(max_steps), nodes.len() as u64);
@@ -104,8 +149,15 @@ impl<F: Real> Run<'_, F> {
         let memory = (&self.memory.region, self.memory.offset);
         let bar = Progress::new("tiles");
         let observe = |update| match update {
-            Update::Progress(progress) => bar.update(progress.tiles, progress.tiles_in_all),
-            Update::Lost(lost) => bar.hidden_while(|| warn(&lost)),
+            Update::Progress(progress) => {
+                bar.update(progress.tiles, progress.tiles_in_all);
+                watch.progress(progress);
+            }
+            Update::Nodes(nodes) => watch.nodes(nodes),
+            Update::Lost(lost) => {
+                bar.hidden_while(|| warn(&lost));
+                watch.lost(&lost);
+            }
         };
         let (division, (report, remaining)) = if args.resident {
             let plan = ResidentPlan::new(matrix, round_steps, smallest, count, args.timeout)?;
@@ -122,16 +174,22 @@ impl<F: Real> Run<'_, F> {
 
     /// Verifies, saves and reports the result.
     fn finish(self, division: &Division, report: stencil::Report) -> Result {
-        let Self { args, source, matrix, mut memory, map, stop, .. } = self;
+        let Self { args, source, matrix, mut memory, map, watch, stop, .. } = self;
         let values_verified = match args.verify() {
             None => None,
             Some(extent) => {
                 let (steps, result, offset) = (args.steps(), &*memory.region, memory.offset);
                 let verification = Verification { before: source, matrix, steps, result, offset, stop };
                 let bar = Mutex::new(Progress::new("values verified"));
-                Some(verification.run(extent, &|done, all| bar.lock().iter().for_each(|bar| bar.update(done, all)))?)
+                watch.begin(Step::Verify);
+                let observe = |done, all| {
+                    bar.lock().iter().for_each(|bar| bar.update(done, all));
+                    watch.verified(done, all);
+                };
+                Some(verification.run(extent, &observe)?)
             }
         };
+        watch.begin(Step::Save);
         let out = memory.publish()?;
         // An error of the maps is returned after the report, so that it does not drop a result.
         let drawn = self::draw::<F>(args, source, &memory, map);
@@ -165,6 +223,7 @@ impl<F: Real> Run<'_, F> {
             letters,
         };
         print_report(args.json, &report)?;
+        watch.report(&report);
         drawn
     }
 }

@@ -112,6 +112,34 @@ impl StencilReport {
         let bar = "#".repeat((BAR * seconds / self.seconds.max(1e-9)).round().min(BAR) as usize);
         [format!("{rate:.2}"), format!("{seconds:.3}"), bar]
     }
+
+    /// Returns the rows of the second table.
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let verified = match self.values_verified {
+            Some(count) if count == self.rows * self.columns => "all values, bit by bit".to_owned(),
+            Some(count) => format!("{count} values, bit by bit"),
+            None => "no (--verify)".into(),
+        };
+        let (rows, columns, values) = (self.rows, self.columns, self.values);
+        let mut table = vec![
+            ("matrix".into(), format!("{rows} x {columns} {values}, {:.3} GB", self.bytes as f64 / 1e9)),
+            (
+                "tiles of a round".into(),
+                format!("{} of {} rows, with halos of {} rows", self.tiles, self.tile_rows, self.round_steps),
+            ),
+            ("steps".into(), format!("{}, {} a round", self.steps, self.round_steps)),
+            ("time".into(), format!("{:.3} s", self.seconds)),
+            ("updates".into(), format!("{:.3} x 10^9 values/s", self.updates_per_s / 1e9)),
+            ("written and read".into(), format!("{:.2} GB/s", self.bytes_per_s / 1e9)),
+        ];
+        table.extend(self.max_change.map(|max| ("largest change of the last step".into(), format!("{max:.3e}"))));
+        table.push(("verified".into(), verified));
+        let files = [("result", &self.out), ("map", &self.map)];
+        table.extend(
+            files.into_iter().filter_map(|(name, path)| Some((name.into(), path.as_ref()?.display().to_string()))),
+        );
+        table
+    }
 }
 
 impl Report for StencilReport {
@@ -143,30 +171,7 @@ impl Report for StencilReport {
         }
         columns(&[">node", ">tiles", "stage", ">GB", ">GB/s", ">s", "part of the run"], &rows);
         outln!();
-        let verified = match self.values_verified {
-            Some(count) if count == self.rows * self.columns => "all values, bit by bit".to_owned(),
-            Some(count) => format!("{count} values, bit by bit"),
-            None => "no (--verify)".into(),
-        };
-        let (rows, columns, values) = (self.rows, self.columns, self.values);
-        let mut table = vec![
-            ("matrix".into(), format!("{rows} x {columns} {values}, {:.3} GB", self.bytes as f64 / 1e9)),
-            (
-                "tiles of a round".into(),
-                format!("{} of {} rows, with halos of {} rows", self.tiles, self.tile_rows, self.round_steps),
-            ),
-            ("steps".into(), format!("{}, {} a round", self.steps, self.round_steps)),
-            ("time".into(), format!("{:.3} s", self.seconds)),
-            ("updates".into(), format!("{:.3} x 10^9 values/s", self.updates_per_s / 1e9)),
-            ("written and read".into(), format!("{:.2} GB/s", self.bytes_per_s / 1e9)),
-        ];
-        table.extend(self.max_change.map(|max| ("largest change of the last step".into(), format!("{max:.3e}"))));
-        table.push(("verified".into(), verified));
-        let files = [("result", &self.out), ("map", &self.map)];
-        table.extend(
-            files.into_iter().filter_map(|(name, path)| Some((name.into(), path.as_ref()?.display().to_string()))),
-        );
-        print_table(&table);
+        print_table(&self.rows());
         if let Some(letters) = &self.letters {
             outln!("\n{letters}");
         }

@@ -157,8 +157,8 @@ impl<'a, P: Endpoint> Lane<'a, P> {
     }
 
     /// Returns what the node has done.
-    pub(super) fn report(self) -> NodeReport {
-        NodeReport { writing: self.writing.total, reading: self.reading.total, ..self.report }
+    pub(super) fn report(&self) -> NodeReport {
+        NodeReport { writing: self.writing.total, reading: self.reading.total, ..self.report.clone() }
     }
 
     /// Handles what has happened. Returns `true` if there was anything.

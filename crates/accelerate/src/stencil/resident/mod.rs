@@ -9,7 +9,7 @@ use crate::command::MAX_ADDRESS_BYTES;
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::stencil::memory::Memory;
-use crate::stencil::report::larger;
+use crate::stencil::report::{Pace, larger};
 use crate::stencil::wait::sleep;
 use crate::stencil::{NodeReport, Options, Progress, Remaining, Report, RunError, Update};
 use lane::{Common, Lane, Stage};
@@ -39,7 +39,7 @@ pub fn run<P: Endpoint>(
     let setup = setup(plan, addresses, first_identity)?;
     let common = Common { plan, rounds, residual: options.residual, offset, setup, addresses, first_identity };
     let mut lanes = Vec::new();
-    let begin = Instant::now();
+    let (begin, count, mut pace) = (Instant::now(), nodes.len(), Pace::default());
     for (index, node) in (0..plan.tiles).zip(&mut nodes) {
         let lane = Lane::new(index, node, &common, &memory);
         lanes.push(lane.map_err(|error| RunError::Node { index: index as usize, error })?);
@@ -51,6 +51,11 @@ pub fn run<P: Endpoint>(
             progress.tiles = tiles;
             progress.steps = lanes.iter().map(Lane::steps_done).min().unwrap_or(0);
             observe(Update::Progress(progress));
+            if pace.is_due() {
+                let mut reports: Vec<_> = lanes.iter().map(Lane::report).collect();
+                reports.resize_with(count, NodeReport::default);
+                observe(Update::Nodes(reports));
+            }
         }
     };
     // A neighbour's first WRITE must come after the zeros of the signals, and after the identity.
@@ -63,7 +68,7 @@ pub fn run<P: Endpoint>(
         elapsed: begin.elapsed(),
         max_change: lanes.iter().fold(0.0, |max, lane| larger(max, lane.max_change)),
         l2_change: if options.residual { memory.sum_of_squares(plan.matrix.rows).sqrt() } else { 0.0 },
-        nodes: lanes.into_iter().map(Lane::report).collect(),
+        nodes: lanes.iter().map(Lane::report).collect(),
     };
     // Nodes without a tile have done nothing.
     report.nodes.resize_with(nodes.len(), NodeReport::default);
