@@ -6,8 +6,11 @@ import shutil
 import subprocess
 import urllib.request
 
+import numpy as np
 import pytest
+from image_pattern import BAR, pattern
 from memory_target import Target
+from test_pictures import watch
 
 from common import ROOT, WAIT_TIMEOUT_S, Process, until
 
@@ -425,6 +428,17 @@ def test_frames_and_statistics_of_images_are_on_their_page():
     assert rows["images shown"] == "12" and rows["end"] == "done" and status["progress"] == 1
 
 
+def test_the_picture_of_images_is_the_frame_that_is_shown():
+    one = ("--display", "none", "--mode", "320x100@60", "--count", 1, "--frames", 2)
+    with Served("images", *one) as images:
+        until(lambda: images.status()["phase"] == "ended", "the last frame")
+        _, pictures = watch(images.url.removeprefix("http://"), count=1)
+        assert images.interrupt().code == 0
+    ((header, points),) = pictures["frame"]
+    assert (header["shot"], header["note"]) == (2, "")
+    assert (points.reshape(100, 320, 3)[BAR:] == pattern(0, 320, 100)[BAR:]).all()
+
+
 # --- stencil -----------------------------------------------------------------------------------------
 
 STAGES = ("writing", "waiting", "computing", "exchanging", "waiting_for_halos", "reading")
@@ -479,6 +493,21 @@ def test_nodes_and_result_of_a_stencil_are_on_its_page(resident):
         "compute",
         "read back",
     ]
+
+
+def test_the_picture_of_a_stencil_is_its_result(tmp_path):
+    out = tmp_path / "out.npy"
+    with Served("stencil", "1200x48", "--values", "f64", "--steps", 20, "--out", out) as stencil:
+        until(lambda: stencil.status()["phase"] == "ended", "the end")
+        _, pictures = watch(stencil.url.removeprefix("http://"), count=1)
+        assert stencil.interrupt().code == 0
+    ((header, points),) = pictures["matrix"]
+    result = np.load(out)[::3, ::3]
+    value = header["value"]
+    assert header["note"] == "reduced from 1200 x 48 values"
+    assert (value["from"], value["to"]) == (result.min(), result.max())
+    shown = value["from"] + points / 255 * (value["to"] - value["from"])
+    assert np.abs(shown - result).max() <= (value["to"] - value["from"]) / 255
 
 
 def test_a_stencil_that_the_page_stops_has_no_result(tmp_path):

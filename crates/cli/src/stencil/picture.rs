@@ -79,7 +79,7 @@ impl Painter for MatrixPainter {
         let level = |value: &f64| ((value - low) / (high - low).max(f64::MIN_POSITIVE) * 255.0) as u8;
         let payload = values.iter().map(level).collect();
         self.last = Some(Instant::now());
-        let reduced = (step > 1).then(|| format!("every {step}th value of every {step}th row"));
+        let reduced = (step > 1).then(|| format!("reduced from {rows} x {columns} values"));
         let others = values.len() - finite().count();
         let others = (others > 0).then(|| format!("{others} values are not finite"));
         let note = reduced.into_iter().chain(others).collect::<Vec<_>>().join("; ");
