@@ -230,7 +230,7 @@ impl Show<'_> {
             page.publish(|| {
                 let processor = Processor { own: CpuTime::now().total() - begun, target: None };
                 let report = ImagesReport::new(places.clone(), written, played, &End::Done, &processor);
-                page::status(&report, pace.progress(played))
+                page::status(&report, pace.progress(played), false)
             });
         };
         let (mut played, end) = player.run(observe)?;
@@ -249,7 +249,7 @@ impl Show<'_> {
         };
         let report = ImagesReport::new(places, written, &played, &end, &Processor { own, target });
         print_report(self.args.json, &report)?;
-        page.set_last(page::status(&report, pace.progress(&played)));
+        page.set_last(page::status(&report, pace.progress(&played), true));
         match (end, played.lost) {
             (End::Display(error), _) => Err(error.into()),
             (_, Some(lost)) => Err(lost.into()),

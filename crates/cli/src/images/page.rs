@@ -51,8 +51,11 @@ pub fn writing(done: u64, all: u64) -> Status {
 }
 
 /// Returns the state while images are shown, and that at the end.
-pub fn status(report: &ImagesReport, progress: Option<f64>) -> Status {
-    let rows = report.rows().into_iter().map(|(name, value)| vec![name, value]).collect();
+pub fn status(report: &ImagesReport, progress: Option<f64>, is_last: bool) -> Status {
+    // What is known only at the end.
+    let is_known = |name: &str| is_last || !matches!(name, "processor" | "end");
+    let rows = report.rows().into_iter().filter(|(name, _)| is_known(name));
+    let rows = rows.map(|(name, value)| vec![name, value]).collect();
     let table = Table { title: "Images".into(), columns: vec!["".into(), "".into()], rows };
     Status { phase: Phase::Running, progress, families: families(report), tables: vec![table], ..Status::default() }
 }

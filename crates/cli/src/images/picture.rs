@@ -11,6 +11,8 @@ const KIND: &str = "frame";
 const MAX_SIDE: usize = 640;
 /// More than the number of frame buffers of a display.
 const BUFFERS: u64 = 64;
+/// Attempts to read a frame while it is shown.
+const ATTEMPTS: u32 = 3;
 
 /// The buffer that the display shows: the number of the frame, from 1, and its buffer. 0 before the first frame.
 #[derive(Debug, Default)]
@@ -31,7 +33,7 @@ impl Visible {
     }
 }
 
-/// Paints the frame buffer that is shown. It reads it with the display and takes it from nobody.
+/// Paints the frame buffer that is shown. It reads the buffer while the display has it.
 pub struct FramePainter {
     mode: Mode,
     buffers: Vec<FrameBuffer>,
@@ -67,12 +69,19 @@ impl Painter for FramePainter {
     }
 
     fn paint(&mut self, _stop: &AtomicBool) -> Option<Picture> {
-        let (frame, buffer) = self.visible.get().filter(|(frame, _)| *frame != self.painted)?;
+        let (mut frame, mut buffer) = self.visible.get().filter(|(frame, _)| *frame != self.painted)?;
         let [width, height] = [self.mode.width, self.mode.height].map(|side| side as usize);
         let step = width.max(height).div_ceil(MAX_SIDE);
-        let payload = self.read(buffer, step)?;
-        self.painted = frame;
+        let mut payload = self.read(buffer, step)?;
         // A buffer is filled again only after the next frame is shown.
+        let mut attempts = 1;
+        while attempts < ATTEMPTS
+            && let Some(now) = self.visible.get().filter(|(now, _)| *now != frame)
+        {
+            ((frame, buffer), attempts) = (now, attempts + 1);
+            payload = self.read(buffer, step)?;
+        }
+        self.painted = frame;
         let is_whole = self.visible.get().is_some_and(|(now, _)| now == frame);
         let axis = |label, side: usize| Axis { label, unit: "", from: 0.0, to: (side - 1) as f64 };
         let (columns, rows) = (width.div_ceil(step), height.div_ceil(step));

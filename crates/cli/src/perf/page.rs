@@ -5,10 +5,10 @@ use super::point::Point;
 use super::report::{AverageAndWorst, Iteration, Row, rate};
 use crate::interop::Service;
 use crate::link::page::families;
-use crate::trigger::metrics::{Labels, Metrics, counter, gauge, latency, with_unit};
+use crate::trigger::metrics::{Labels, Metrics, counter, gauge, latency, table, with_unit};
 use crate::values::Size;
 use shotline_dashboard::Board;
-use shotline_dashboard::status::{Family, LatencyReading, Phase, Status, Table};
+use shotline_dashboard::status::{Family, LatencyReading, Phase, Status};
 use std::sync::Arc;
 
 /// Queue pairs in the table.
@@ -110,13 +110,9 @@ impl PerfPage {
             now.words.iter().cloned().chain([now.iteration.to_string(), last]).collect()
         });
         let tables = [
-            table("Now", &["operation", "size", "group", "iterations", "Gbit/s of the last"], now.collect()),
-            table("Results", &COLUMNS, self.rows.clone()),
-            table(
-                "Queue pairs",
-                &["number", "service", "service level", "destination", "its number"],
-                self.pairs.clone(),
-            ),
+            table("Now", &["operation", "size", "group", "iterations", "Gbit/s of the last"], &now.collect::<Vec<_>>()),
+            table("Results", &COLUMNS, &self.rows),
+            table("Queue pairs", &["number", "service", "service level", "destination", "its number"], &self.pairs),
         ];
         Status {
             phase: Phase::Running,
@@ -159,10 +155,6 @@ pub fn service(service: Service) -> &'static str {
         Service::Uc => "UC",
         Service::Ud => "UD",
     }
-}
-
-fn table(title: &'static str, columns: &[&'static str], rows: Vec<Vec<String>>) -> Table {
-    Table { title: title.into(), columns: columns.iter().map(|column| (*column).into()).collect(), rows }
 }
 
 /// Returns the cells of a result; averages, the worst in parentheses.

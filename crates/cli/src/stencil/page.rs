@@ -1,7 +1,7 @@
 //! What the page shows of a stencil.
 
 use super::report::StencilReport;
-use crate::trigger::metrics::{Metrics, counter, gauge, with_unit};
+use crate::trigger::metrics::{Metrics, counter, gauge, table, with_unit};
 use shotline_accelerate::stencil::{Lost, NodeReport, Progress};
 use shotline_dashboard::Board;
 use shotline_dashboard::status::{Family, LogLevel, Phase, Rate, StageReading, Status, Table};
@@ -142,7 +142,7 @@ impl State {
             Some(Step::Verify) => Some(part(verified, all)),
             Some(Step::Prepare | Step::Save) | None => None,
         };
-        let tables = [self.steps(), self.table_of_nodes(), table("Result", &["", ""], self.report.clone())];
+        let tables = [self.steps(), self.table_of_nodes(), table("Result", &["", ""], &self.report)];
         Status {
             phase: if matches!(step, Some(Step::Prepare) | None) { Phase::Starting } else { Phase::Running },
             progress,
@@ -161,7 +161,7 @@ impl State {
             let state = if end.is_some() { "over" } else { "now" };
             vec![name.to_owned(), state.to_owned(), format!("{seconds:.1}")]
         };
-        table("Phases", &["phase", "state", "seconds"], self.begun.iter().zip(ends).map(row).collect())
+        table("Phases", &["phase", "state", "seconds"], &self.begun.iter().zip(ends).map(row).collect::<Vec<_>>())
     }
 
     fn table_of_nodes(&self) -> Table {
@@ -176,7 +176,7 @@ impl State {
             row.push(format!("{:.2}", moved * 8e-9 / seconds));
             let times = [node.writing, node.computing, node.exchanging, node.waiting_for_halos, node.reading];
             row.extend(times.map(percent));
-            row.push(node.lost.clone().unwrap_or_default());
+            row.push(node.lost.clone().unwrap_or_else(|| "-".into()));
             row
         };
         let columns = [
@@ -193,7 +193,7 @@ impl State {
             "reading",
             "lost",
         ];
-        table("Nodes", &columns, self.nodes.iter().enumerate().map(row).collect())
+        table("Nodes", &columns, &self.nodes.iter().enumerate().map(row).collect::<Vec<_>>())
     }
 
     /// Returns the load of the stages, over all nodes.
@@ -218,21 +218,19 @@ impl State {
 
 const VERIFIED: &str = "Values that were computed again and had the same bits";
 
-fn table(title: &'static str, columns: &[&'static str], rows: Vec<Vec<String>>) -> Table {
-    Table { title: title.into(), columns: columns.iter().map(|column| (*column).into()).collect(), rows }
-}
-
 fn add_node(metrics: &mut Metrics, index: usize, node: &NodeReport) {
     let of_node = || vec![("node", index.to_string())];
-    let bytes = |name, help, label| {
-        let rate = Some(Rate { label, unit: "Gbit/s", factor: 8e-9 });
-        Family { rate, ..with_unit("bytes", counter(name, help)) }
+    let bytes = |name, help, label, count: u64| {
+        // Nodes whose tiles come and go exchange nothing.
+        let rate = (count > 0).then_some(Rate { label, unit: "Gbit/s", factor: 8e-9 });
+        (Family { rate, ..with_unit("bytes", counter(name, help)) }, count)
     };
+    let exchanged = "Bytes that the node has written to others";
     let counts = [
         (counter("node_tiles", "Tiles that the node has computed"), node.tiles),
-        (bytes("node_written", "Bytes written to the node, with halos", "Written"), node.bytes_out),
-        (bytes("node_read", "Bytes read back from the node", "Read back"), node.bytes_back),
-        (bytes("node_exchanged", "Bytes that the node has written to others", "Exchanged"), node.bytes_exchanged),
+        bytes("node_written", "Bytes written to the node, with halos", "Written", node.bytes_out),
+        bytes("node_read", "Bytes read back from the node", "Read back", node.bytes_back),
+        bytes("node_exchanged", exchanged, "Exchanged", node.bytes_exchanged),
         (gauge("node_lost", "1 if the node is lost"), node.lost.is_some().into()),
     ];
     for (family, count) in counts {

@@ -7,9 +7,9 @@ use super::point::Point;
 use super::stats::Spread;
 use crate::Result;
 use crate::serve::BoardPage;
-use crate::trigger::metrics::{Labels, Metrics, counter, gauge, loss, with_unit};
+use crate::trigger::metrics::{Labels, Metrics, counter, gauge, loss, table, with_unit};
 use shotline_dashboard::BoardInfo;
-use shotline_dashboard::status::{LogLevel, Phase, Status, Table};
+use shotline_dashboard::status::{LogLevel, Phase, Status};
 use shotline_wire::shot::DropCause;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -195,9 +195,9 @@ const RESULT_COLUMNS: [&str; 12] = [
     "sink",
     "samples",
     "Gbit/s",
-    "interval",
+    "Gbit/s interval",
     "shots/s",
-    "interval",
+    "shots/s interval",
     "confidence",
     "passing",
     "trials",
@@ -210,11 +210,11 @@ const POINT_COLUMNS: [&str; 14] = [
     "link",
     "trigger Hz",
     "shots/s",
-    "±",
+    "shots/s ±",
     "worst",
     "best",
     "Gbit/s",
-    "±",
+    "Gbit/s ±",
     "written Gbit/s",
     "missed",
     "shots lost",
@@ -238,11 +238,6 @@ const RUN_COLUMNS: [&str; 14] = [
     "not placed",
     "Gbit/s",
 ];
-
-fn table(title: &'static str, columns: &[&'static str], rows: &[Vec<String>]) -> Table {
-    let columns = columns.iter().map(|column| (*column).into()).collect();
-    Table { title: title.into(), columns, rows: rows.to_vec() }
-}
 
 fn newest(rows: &mut Vec<Vec<String>>) {
     rows.drain(..rows.len().saturating_sub(NEWEST));

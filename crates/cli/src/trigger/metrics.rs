@@ -1,7 +1,7 @@
 //! Results of measurements as a page shows them.
 
 use super::stats::Quantiles;
-use shotline_dashboard::status::{Family, FamilyKind, LatencyReading, Sample, Text};
+use shotline_dashboard::status::{Family, FamilyKind, LatencyReading, Sample, Table, Text};
 
 /// Smallest and largest duration of a histogram's bins, as powers of two nanoseconds: 1 us to 17 s.
 const BINS: std::ops::RangeInclusive<u32> = 10..=34;
@@ -66,6 +66,15 @@ pub fn with_unit(unit: &'static str, family: Family) -> Family {
     Family { unit: Some(unit), ..family }
 }
 
+/// Returns a table without the columns in which no row has anything but `-`.
+pub fn table(title: &'static str, columns: &[&'static str], rows: &[Vec<String>]) -> Table {
+    let is_used = |column: &usize| rows.iter().any(|row| row.get(*column).is_some_and(|cell| cell != "-"));
+    let used: Vec<usize> = (0..columns.len()).filter(is_used).collect();
+    let columns = used.iter().map(|column| columns[*column].into()).collect();
+    let row = |row: &Vec<String>| used.iter().map(|column| row.get(*column).cloned().unwrap_or_default()).collect();
+    Table { title: title.into(), columns, rows: rows.iter().map(row).collect() }
+}
+
 /// Returns a distribution, or `None` if it is empty. `up_to` returns the number of durations below so many nanoseconds.
 pub fn latency(
     (name, help): (impl Into<Text>, impl Into<Text>),
@@ -117,6 +126,15 @@ mod tests {
         let values = |family: &Family| family.samples.iter().map(|sample| sample.value).collect::<Vec<_>>();
         assert_eq!((values(&lost), lost.is_loss), (vec![8.0, 4.0], true));
         assert_eq!((values(&rate), rate.is_loss), (vec![5.0, 4.0], false));
+    }
+
+    #[test]
+    fn columns_of_tables_that_no_row_uses_are_left_out() {
+        let rows = [["a", "-", "1"], ["b", "-", "-"]].map(|row| row.map(str::to_owned).to_vec());
+        let found = table("Title", &["name", "none", "some"], &rows);
+        assert_eq!(found.columns, ["name", "some"]);
+        assert_eq!(found.rows, [["a", "1"], ["b", "-"]]);
+        assert!(table("Title", &["name"], &[]).columns.is_empty());
     }
 
     #[test]
