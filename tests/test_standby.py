@@ -119,7 +119,7 @@ def test_triggers_count_only_during_a_run(tmp_path):
     assert ended["triggers"] == 1
 
 
-def test_a_service_manager_is_told_that_the_recorder_stands_by(tmp_path):
+def test_standing_by_is_reported_to_a_service_manager(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
