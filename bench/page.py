@@ -78,7 +78,7 @@ def measure(args):
             ratio(what, medians[name].gbps, "none", medians["none"].gbps, "Gbit/s")
     if full[1].median():
         ratio("page-full/none-full", full[1].median().gbps, "none", full[0].median().gbps, "Gbit/s")
-    # The others are told: a browser draws on the processors of the recorder.
+    # The others are only printed: a browser draws on the processors of the recorder.
     return bool(medians["none"] and medians["client"])
 
 
