@@ -381,7 +381,10 @@ def test_a_full_disk_leaves_whole_capture_blocks_and_an_error(drive, tmp_path):
         flags = ("--samples", 700, "--shots", 2000, "--out", capture, *LONG_TIMEOUT)
         end = record(probe, *flags)
     ended = end.cut_off("recorder-failed")
-    assert ended["shots_complete"] + ended["drops"]["sink_error"] == ended["shots_sent"], ended
+    # A machine that is busy with other programs loses some before the drive is full.
+    assert ended["drops"]["sink_error"] > 0, ended
+    counted = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
+    assert counted == ended["shots_sent"], ended
     line = ended["ended"]["error"]
     assert "No space left" in line and "run.pcapng" in line and line in end.stderr, line
     inspected = run("inspect", capture, "--json").succeeded()

@@ -233,15 +233,17 @@ def check_sweep(status, metrics, lines):
         "packets_missing_total": "packets_missing",
         "packets_unplaced_total": "packets_unplaced",
     }.items():
-        assert metrics(name, link=0) == sum(run[field] for run in runs), name
+        assert metrics(f"sweep_{name}", link=0) == sum(run[field] for run in runs), name
     for name in ("shots_dropped", "packets_dropped"):
         expected = {}
         for cause, count in [pair for run in runs for pair in run[name].items()]:
             expected[cause] = expected.get(cause, 0) + count
-        samples = [sample for family_ in family(status, name) for sample in family_["samples"]]
+        samples = [sample for family_ in family(status, f"sweep_{name}") for sample in family_["samples"]]
         found = {dict(sample["labels"])["cause"]: int(sample["value"]) for sample in samples if sample["value"]}
         assert found == {cause: count for cause, count in expected.items() if count}, name
-    assert {"shots_partial", "shots_dropped", "packets_dropped", "packets_missing"} <= losses(status)
+    assert {
+        f"sweep_{name}" for name in ("shots_partial", "shots_dropped", "packets_dropped", "packets_missing")
+    } <= losses(status)
     names = {
         "frame_rate_hz": ("sweep_frame_rate_hertz", 1),
         "bandwidth_gbps": ("sweep_payload_rate_bytes_per_second", GBPS),
@@ -315,16 +317,16 @@ def test_times_of_triggers_are_on_their_page():
         assert metrics("trigger_sampling_seconds", **labels) == near(row["sampling_us"] / 1e6)
         for name, field in {
             "trigger_commands_total": "triggers",
-            "shots_complete": "complete",
-            "shots_partial": "partial",
-            "shots_lost_total": "shots_lost",
+            "trigger_shots_complete": "complete",
+            "trigger_shots_partial": "partial",
+            "trigger_shots_lost_total": "shots_lost",
             "triggers_missed_total": "busy",
             "triggers_refused_total": "refused",
             "triggers_unanswered_total": "unanswered",
             "trigger_answers_lost_total": "answers_lost",
             "commands_lost_total": "commands_lost",
-            "packets_received_total": "packets",
-            "packets_missing_total": "packets_missing",
+            "trigger_packets_received_total": "packets",
+            "trigger_packets_missing_total": "packets_missing",
         }.items():
             assert metrics(name, **labels) == row[field], name
     shown = table(status, "Times from the command to the complete shot, in us")
@@ -541,4 +543,4 @@ def test_the_page_stops_the_command(arguments):
         served.stop()
         ended = served.end()
     assert ended.code == 0, ended.stderr
-    assert all(json.loads(line) for line in ended.stdout.splitlines())
+    assert ended.stdout and all(json.loads(line) for line in ended.stdout.splitlines())

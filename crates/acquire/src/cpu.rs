@@ -1,6 +1,10 @@
 //! CPU affinity and priority of threads.
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::OnceLock;
+
+/// Processors of the program before a thread was pinned.
+static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
 
 /// Pins this thread, and those that it starts, to one processor.
 ///
@@ -13,12 +17,23 @@ pub fn pin(cpu: u32) -> Result<(), String> {
         return Err(refused(&"it does not exist; lscpu -e lists the processors"));
     }
     set.set(cpu as usize);
+    if let Ok(allowed) = sched_getaffinity(None) {
+        ALLOWED.get_or_init(|| allowed);
+    }
     sched_setaffinity(None, &set).map_err(|error| match error {
         rustix::io::Errno::INVAL => {
             refused(&"it does not exist, or this program may not use it; taskset -pc $$ lists those that it may")
         }
         error => refused(&error),
     })
+}
+
+/// Lets this thread run on the processors that the program had before a thread was pinned: it was started by a pinned
+/// one, and must not take its processor. Without an effect if the kernel refuses it.
+pub fn unpin() {
+    if let Some(allowed) = ALLOWED.get() {
+        let _ = sched_setaffinity(None, allowed);
+    }
 }
 
 /// Checks that [`pin`] would succeed, on a separate thread: the caller's affinity does not change.
@@ -52,5 +67,19 @@ mod tests {
         assert_eq!(check(cpu), Ok(()));
         assert!(check(u32::MAX).is_err_and(|error| error.contains("does not exist")));
         assert_eq!(allowed(), before);
+    }
+
+    #[test]
+    fn a_thread_of_a_pinned_one_can_leave_its_processor() {
+        let before = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap() as u32;
+        std::thread::spawn(move || {
+            pin(cpu).unwrap();
+            let pinned = sched_getaffinity(None).unwrap();
+            let unpinned = std::thread::spawn(|| (unpin(), sched_getaffinity(None).unwrap()).1).join().unwrap();
+            assert_eq!((pinned.count(), unpinned), (1, before));
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn families(phase: Phase, progress: Option<f64>, seconds: f64) -> Vec
         },
     ];
     if let Some(progress) = progress {
-        let help = "Part of the requested shots, or of the requested time, that is over";
+        let help = "Part of the requested shots, of the requested time, or of the work that is over";
         families.push(Family { unit: Some("ratio"), ..Family::gauge("run_progress", help, progress) });
     }
     families

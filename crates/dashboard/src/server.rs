@@ -17,6 +17,7 @@ use axum::{Router, http};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use shotline_acquire::cpu;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,6 +104,8 @@ impl Server {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Thread)?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
+            // The command may run on a processor of its own.
+            cpu::unpin();
             // Without it the page is served as well.
             let _ = rustix::process::nice(NICENESS);
             runtime.block_on(serve(listener, options.guard, subject, stopped));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub enum Update {
     /// Tiles are complete.
     Progress(Progress),
-    /// What each node has done so far; at most ten times a second, when tiles are complete.
+    /// What each node has done so far, before the progress that includes it; at most ten times a second.
     Nodes(Vec<NodeReport>),
     /// A node is lost.
     Lost(Lost),
@@ -69,6 +69,13 @@ pub struct NodeReport {
     pub reading: Duration,
     /// Why the node was lost, if it was.
     pub lost: Option<String>,
+}
+
+impl NodeReport {
+    /// Returns the bytes of tiles that were computed: of one that stays in the node (`resident`) once for each result.
+    pub fn computed_bytes(&self, resident: bool) -> u64 {
+        if resident { self.tiles * self.bytes_back } else { self.bytes_out }
+    }
 }
 
 /// What a run took.

@@ -114,11 +114,11 @@ pub fn run<P: Endpoint>(
             let tiles = number.saturating_mul(plan.tiles()).saturating_add(round.done);
             if tiles != progress.tiles {
                 progress.tiles = tiles;
-                (team.observe)(Update::Progress(progress));
                 if pace.is_due() {
                     let reports = team.reports();
                     (team.observe)(Update::Nodes(reports));
                 }
+                (team.observe)(Update::Progress(progress));
             }
         }
         progress.steps += round.steps;

@@ -66,11 +66,11 @@ fn run_with(faults: &[Option<(u64, Fault)>]) -> Ended {
     let plan = Plan::new(matrix, ROUND_STEPS, NODE_MEMORY as u64, 2, Some(TILE_ROWS), nodes.len() as u64).unwrap();
     let stop = AtomicBool::new(false);
     let options = Options { steps: STEPS, residual: true, timeout: Duration::from_secs(20), stop: &stop };
-    let (mut lost, mut tiles) = (Vec::new(), 0);
+    let (mut lost, mut of_nodes) = (Vec::new(), None);
     let observe = |update| match update {
-        Update::Progress(progress) => tiles = progress.tiles,
+        Update::Progress(progress) => assert!(of_nodes.take().is_none_or(|tiles| tiles == progress.tiles)),
         Update::Nodes(reports) => {
-            assert_eq!(reports.iter().map(|report| report.tiles).sum::<u64>(), tiles);
+            of_nodes = Some(reports.iter().map(|report| report.tiles).sum::<u64>());
             assert_eq!(reports.len(), faults.len());
         }
         Update::Lost(node) => lost.push(node),

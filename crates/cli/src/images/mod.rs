@@ -34,6 +34,7 @@ use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::provider::ProviderKind;
 use source::Source;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -225,7 +226,11 @@ impl Show<'_> {
         let (begun, target) = (CpuTime::now().total(), memory.target_cpu()?);
         let bar = frames.map(|_| Progress::new("images shown"));
         let player = Player::new(&mut memory, &mut *self.display, images, &pace)?;
+        let reported = Cell::new(false);
         let observe = |played: &Played| {
+            if let Some(lost) = played.lost.as_ref().filter(|_| !reported.replace(played.lost.is_some())) {
+                page.warn(&format!("the target is lost: {lost}"));
+            }
             bar.iter().for_each(|bar| bar.update(played.frames.shown, frames.unwrap_or_default()));
             page.publish(|| {
                 let processor = Processor { own: CpuTime::now().total() - begun, target: None };

@@ -3,8 +3,8 @@
 use super::report::ImagesReport;
 use crate::output::Rows as _;
 use crate::serve::BoardPage;
-use crate::trigger::metrics::{Metrics, counter, gauge, loss, with_unit};
-use shotline_dashboard::status::{Family, Phase, Rate, Status, Table};
+use crate::serve::metrics::{Metrics, counter, gauge, loss, with_unit};
+use shotline_dashboard::status::{Family, LogLevel, Phase, Rate, Status, Table};
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -26,6 +26,11 @@ impl ImagesPage {
         if self.page.board().is_some() {
             self.page.publish(Instant::now(), status);
         }
+    }
+
+    /// Adds a warning to the log.
+    pub fn warn(&self, warning: &str) {
+        self.page.board().into_iter().for_each(|board| board.log(LogLevel::Warning, warning));
     }
 
     /// Sets the final state, which [`Self::end`] serves.
@@ -52,8 +57,12 @@ pub fn writing(done: u64, all: u64) -> Status {
 
 /// Returns the state while images are shown, and that at the end.
 pub fn status(report: &ImagesReport, progress: Option<f64>, is_last: bool) -> Status {
-    // What is known only at the end.
-    let is_known = |name: &str| is_last || !matches!(name, "processor" | "end");
+    // What is known only at the end, or once the target is lost.
+    let is_known = |name: &str| match name {
+        "processor" => is_last,
+        "end" => is_last || report.lost.is_some(),
+        _ => true,
+    };
     let rows = report.rows().into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name, value]).collect();
     let table = Table { title: "Images".into(), columns: vec!["".into(), "".into()], rows };

@@ -169,6 +169,7 @@ impl<'a, P: Endpoint> Player<'a, P> {
         let end = loop {
             match self.step() {
                 Ok(None) => {
+                    self.count_silences();
                     self.played.elapsed = self.begun.elapsed();
                     observe(&self.played);
                 }
@@ -180,12 +181,16 @@ impl<'a, P: Endpoint> Player<'a, P> {
             }
         };
         self.played.elapsed = self.begun.elapsed();
-        self.played.stalls = self.display_watch.silences;
-        self.played.target_stalls = self.target_watch.silences;
+        self.count_silences();
         if self.target_watch.is_silent() && !self.reading_since.is_empty() {
             self.played.lost.get_or_insert_with(|| "the target does not answer".into());
         }
         Ok((self.played, end))
+    }
+
+    fn count_silences(&mut self) {
+        self.played.stalls = self.display_watch.silences;
+        self.played.target_stalls = self.target_watch.silences;
     }
 
     /// Does what can be done, or sleeps. Returns why the run ends, if it does.

@@ -1,8 +1,7 @@
 //! What the page shows of links.
 
 use super::reading::{LinkReading, Reading};
-use serde::Serialize;
-use serde_json::Value;
+use crate::serve::metrics::numbers;
 use shotline_dashboard::status::{Family, FamilyKind, Phase, Rate, Sample, Status, Table};
 use shotline_verbs::spacefibre::{ChannelRates, ChannelStatus, LinkStatus, LinksStatus};
 
@@ -81,7 +80,7 @@ pub fn families(status: &LinksStatus) -> Vec<Family> {
     let drops = numbers(&packets.drops).into_iter();
     families.push(Family {
         samples: drops.map(|(cause, count)| Sample::count(vec![("cause", cause)], count)).collect(),
-        ..counter("packets_dropped", "Packets that were dropped, by cause")
+        ..counter("rdma_packets_dropped", "Packets that no queue pair has accepted, by cause")
     });
     families
 }
@@ -101,12 +100,6 @@ fn each_channel(links: &[LinkStatus], value: impl Fn(&ChannelStatus) -> f64) -> 
         samples.extend(channels.map(|(vc, channel)| of_channel(link, vc, value(channel))));
     }
     samples
-}
-
-/// Returns the counters in the fields of a structure, by their names.
-fn numbers(counters: &impl Serialize) -> Vec<(String, u64)> {
-    let Ok(Value::Object(fields)) = serde_json::to_value(counters) else { return Vec::new() };
-    fields.into_iter().filter_map(|(name, value)| Some((name, value.as_u64()?))).collect()
 }
 
 /// Returns all counters of each link, and the sums of those that have ended.

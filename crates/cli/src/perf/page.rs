@@ -5,7 +5,7 @@ use super::point::Point;
 use super::report::{AverageAndWorst, Iteration, Row, rate};
 use crate::interop::Service;
 use crate::link::page::families;
-use crate::trigger::metrics::{Labels, Metrics, counter, gauge, latency, table, with_unit};
+use crate::serve::metrics::{Labels, Metrics, counter, gauge, latency, loss, table, with_unit};
 use crate::values::Size;
 use shotline_dashboard::Board;
 use shotline_dashboard::status::{Family, LatencyReading, Phase, Status};
@@ -126,7 +126,7 @@ impl PerfPage {
 }
 
 const CONNECTED: &str = "1 while the control connection to the target is open";
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 20] = [
     "operation",
     "size",
     "group",
@@ -135,6 +135,7 @@ const COLUMNS: [&str; 19] = [
     "Gbit/s",
     "reverse",
     "operations/s",
+    "not received",
     "CPU %",
     "target's CPU %",
     "p50 us",
@@ -163,6 +164,7 @@ fn cells(row: &Row) -> Vec<String> {
     let mut cells = vec![row.verb.into(), Size(row.size.into()).to_string(), row.group.to_string()];
     cells.extend([row.queue_pairs.to_string(), row.iteration_count.to_string()]);
     cells.extend([row.gbps.words(2), words(row.reverse_gbps, 2), rate(row.operations_per_s.average)]);
+    cells.push(not_received(row).map_or("-".into(), |bytes| Size(bytes).to_string()));
     cells.extend([row.cpu_initiator_percent, row.cpu_target_percent].map(|cpu| cpu.words(0)));
     let times = row.time_us.map(|us| [us.p50, us.p99, us.p999, us.max].map(|us| format!("{us:.2}")));
     cells.extend(times.unwrap_or_else(|| ["-"; 4].map(str::to_owned)));
@@ -170,6 +172,11 @@ fn cells(row: &Row) -> Vec<String> {
     cells.extend([row.retransmitted, row.timeouts].map(|count| count.to_string()));
     cells.push(row.paper.map_or("-".into(), |paper| format!("{:.2} ({:.2})", paper.gbps[0], paper.gbps[1])));
     cells
+}
+
+/// Returns the bytes of messages that the target has not received: services without acknowledgements lose some.
+fn not_received(row: &Row) -> Option<u64> {
+    row.received_bytes.map(|bytes| row.bytes.saturating_sub(bytes))
 }
 
 fn labels(row: &Row) -> Labels {
@@ -223,5 +230,9 @@ fn add_metrics(metrics: &mut Metrics, row: &Row) {
     if let Some(bytes) = row.received_bytes {
         let help = "Bytes of messages that the target has received, of all points";
         metrics.add(with_unit("bytes", counter("perf_received", help)), Vec::new(), bytes);
+    }
+    if let Some(bytes) = not_received(row) {
+        let help = "Bytes of messages that were sent and that the target has not received, of all points";
+        metrics.add(loss(with_unit("bytes", counter("perf_not_received", help))), Vec::new(), bytes);
     }
 }

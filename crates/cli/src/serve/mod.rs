@@ -1,5 +1,6 @@
 //! `--serve`: the page to watch a long-running command.
 
+pub mod metrics;
 mod run;
 
 pub use run::ServeArgs;
@@ -122,8 +123,8 @@ impl Page {
     /// Serves the final state for the requested time, or until `stop` is set.
     pub fn linger(self, stop: &AtomicBool) {
         self.subject.end();
-        let end = Instant::now() + self.linger;
-        while Instant::now() < end && !stop.load(Relaxed) {
+        let begin = Instant::now();
+        while begin.elapsed() < self.linger && !stop.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -57,7 +57,7 @@ fn run_with<F: Real>(args: &Args, source: &Source, stop: &Arc<AtomicBool>) -> Re
     let map = map_file(args)?;
     let pictured = MatrixMemory::default();
     let page = args.board(source, &pictured, stop)?;
-    let watch = Watch::new(page.board().cloned());
+    let watch = Watch::new(page.board().cloned(), args.resident);
     watch.begin(Step::Prepare);
     let memory = ResultMemory::create::<F>(args, source, &matrix, stop)?;
     // Set once, here.

@@ -1,7 +1,7 @@
 //! What the page shows of a stencil.
 
 use super::report::StencilReport;
-use crate::trigger::metrics::{Metrics, counter, gauge, table, with_unit};
+use crate::serve::metrics::{Metrics, counter, gauge, table, with_unit};
 use shotline_accelerate::stencil::{Lost, NodeReport, Progress};
 use shotline_dashboard::Board;
 use shotline_dashboard::status::{Family, LogLevel, Phase, Rate, StageReading, Status, Table};
@@ -37,6 +37,7 @@ struct State {
     /// Steps that have begun, with their begin.
     begun: Vec<(Step, Instant)>,
     ended: Option<Instant>,
+    is_resident: bool,
     progress: Progress,
     nodes: Vec<NodeReport>,
     /// Values that are verified, and all.
@@ -49,9 +50,9 @@ struct State {
 }
 
 impl Watch {
-    /// Begins with nothing.
-    pub fn new(board: Option<Arc<Board>>) -> Self {
-        Self { board, state: Mutex::default() }
+    /// Begins with nothing. `is_resident`: tiles stay in the nodes.
+    pub fn new(board: Option<Arc<Board>>, is_resident: bool) -> Self {
+        Self { board, state: Mutex::new(State { is_resident, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,7 +96,8 @@ impl Watch {
 
     /// Notes the progress of the verification.
     pub fn verified(&self, done: u64, all: u64) {
-        self.change(|state| state.verified = [done, all]);
+        // Threads report in any order.
+        self.change(|state| state.verified = [state.verified[0].max(done), all]);
     }
 
     /// Notes the end of the computation.
@@ -126,7 +128,7 @@ impl State {
     }
 
     fn status(&self) -> Status {
-        let [verified, all] = self.verified;
+        let [verified, _] = self.verified;
         let mut metrics = self.metrics.clone();
         metrics.add(counter("stencil_steps", "Steps of complete rounds"), Vec::new(), self.progress.steps);
         metrics.add(counter("stencil_tiles", "Complete tiles of all rounds"), Vec::new(), self.progress.tiles);
@@ -136,16 +138,16 @@ impl State {
         self.nodes.iter().enumerate().for_each(|(index, node)| add_node(&mut metrics, index, node));
         let step = self.begun.last().map(|(step, _)| *step);
         let part = |done: u64, all: u64| done as f64 / all.max(1) as f64;
+        // Of the computation, which takes the longest.
         let progress = match step {
-            _ if self.ended.is_some() => Some(1.0),
-            Some(Step::Compute) => Some(part(self.progress.tiles, self.progress.tiles_in_all)),
-            Some(Step::Verify) => Some(part(verified, all)),
-            Some(Step::Prepare | Step::Save) | None => None,
+            Some(Step::Prepare) | None => 0.0,
+            Some(Step::Compute) => part(self.progress.tiles, self.progress.tiles_in_all),
+            Some(Step::Verify | Step::Save) => 1.0,
         };
         let tables = [self.steps(), self.table_of_nodes(), table("Result", &["", ""], &self.report)];
         Status {
             phase: if matches!(step, Some(Step::Prepare) | None) { Phase::Starting } else { Phase::Running },
-            progress,
+            progress: Some(progress),
             families: metrics.families(),
             stages: self.stages(),
             tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
@@ -204,12 +206,18 @@ impl State {
             let busy = (busy / seconds / self.nodes.len().max(1) as f64).min(1.0);
             let bytes: u64 = self.nodes.iter().map(bytes).sum();
             let gbps = bytes as f64 * 8e-9 / seconds;
-            StageReading { name: name.into(), busy, starved: 1.0 - busy, stalled: 0.0, gbps }
+            // Why a stage waits is not known.
+            StageReading { name: name.into(), busy, starved: 0.0, stalled: 0.0, gbps }
         };
         let mut stages = Vec::new();
         if !self.nodes.is_empty() {
             stages.push(stage("write", |node| node.writing, |node| node.bytes_out));
-            stages.push(stage("compute", |node| node.computing, |node| node.bytes_out));
+            let computed = if self.is_resident {
+                |node: &NodeReport| node.computed_bytes(true)
+            } else {
+                |node: &NodeReport| node.computed_bytes(false)
+            };
+            stages.push(stage("compute", |node| node.computing, computed));
             stages.push(stage("read back", |node| node.reading, |node| node.bytes_back));
         }
         stages

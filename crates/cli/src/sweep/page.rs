@@ -7,7 +7,7 @@ use super::point::Point;
 use super::stats::Spread;
 use crate::Result;
 use crate::serve::BoardPage;
-use crate::trigger::metrics::{Labels, Metrics, counter, gauge, loss, table, with_unit};
+use crate::serve::metrics::{Labels, Metrics, counter, gauge, loss, table, with_unit};
 use shotline_dashboard::BoardInfo;
 use shotline_dashboard::status::{LogLevel, Phase, Status};
 use shotline_wire::shot::DropCause;
@@ -24,7 +24,7 @@ pub struct SweepPage {
     page: BoardPage,
     stop: Arc<AtomicBool>,
     /// Name and value of what is being measured.
-    current: String,
+    current: Option<String>,
     /// Runs that are over, and all; trials of a search.
     progress: [usize; 2],
     metrics: Metrics,
@@ -47,7 +47,7 @@ impl SweepPage {
     /// Notes that a run begins, after `done` of `all`.
     pub fn begin_run(&mut self, text: &str, done: usize, all: usize) {
         if self.page.board().is_some() {
-            (self.current, self.progress) = (text.to_owned(), [done, all]);
+            (self.current, self.progress) = (Some(text.to_owned()), [done, all]);
             self.publish();
         }
     }
@@ -147,8 +147,8 @@ impl SweepPage {
             format!("{} to {}", number(result.low_gbps, 3), number(result.high_gbps, 3)),
             number(Some(result.rate_hz), 1),
             format!("{} to {}", number(result.low_hz, 1), number(result.high_hz, 1)),
-            format!("{} %", 100.0 * result.confidence),
-            format!("{} %", 100.0 * result.passing),
+            percent(result.confidence),
+            percent(result.passing),
             result.trials.to_string(),
             if result.precision_reached { "yes" } else { "no" }.into(),
             result.limited_by.map_or("-", Failure::name).into(),
@@ -162,9 +162,9 @@ impl SweepPage {
 
     fn status(&self) -> Status {
         let [done, all] = self.progress;
-        let now = vec![vec![self.current.clone(), format!("{done} of {all}")]];
+        let now: Vec<_> = self.current.iter().map(|text| vec![text.clone(), format!("{done} of {all}")]).collect();
         let tables = [
-            table("Now", &["measurement", "runs that are over"], &now),
+            table("Now", &["measurement", "runs that are over, at most"], &now),
             table("Loss-free rates", &RESULT_COLUMNS, &self.results),
             table("Points", &POINT_COLUMNS, &self.points),
             table("Newest trials", &TRIAL_COLUMNS, &self.trials),
@@ -181,6 +181,7 @@ impl SweepPage {
 
     /// Serves the final state for the requested time.
     pub fn end(mut self) {
+        self.current = None;
         // An interrupted sweep keeps the progress that it has made.
         if !self.stop.load(std::sync::atomic::Ordering::Relaxed) {
             self.progress[0] = self.progress[1];
@@ -188,6 +189,11 @@ impl SweepPage {
         let status = self.status();
         self.page.end(|| status, &self.stop);
     }
+}
+
+/// Returns a fraction in percent, with up to two digits.
+fn percent(fraction: f64) -> String {
+    format!("{} %", (fraction * 1e4).round() / 1e2)
 }
 
 const RESULT_COLUMNS: [&str; 12] = [
@@ -293,18 +299,24 @@ fn run_row(point: &Point, link: usize, counters: &LinkCounters) -> Vec<String> {
 fn add_counters(metrics: &mut Metrics, link: usize, counters: &LinkCounters) {
     let labels = || vec![("link", link.to_string())];
     let optional = [
-        (counter("triggers_seen", "Triggers that the probe has seen"), counters.triggers),
-        (counter("triggers_missed", "Triggers that the probe missed because it was busy"), counters.triggers_missed),
-        (counter("shots_sent", "Shots that the probe has sent"), counters.shots_sent),
-        (counter("packets_expected", "Packets of the shots that the probe has sent"), counters.packets_expected),
+        (counter("sweep_triggers_seen", "Triggers that the probe has seen"), counters.triggers),
+        (
+            counter("sweep_triggers_missed", "Triggers that the probe missed because it was busy"),
+            counters.triggers_missed,
+        ),
+        (counter("sweep_shots_sent", "Shots that the probe has sent"), counters.shots_sent),
+        (counter("sweep_packets_expected", "Packets of the shots that the probe has sent"), counters.packets_expected),
     ];
     let counts = [
-        (gauge("shots_complete", "Shots with every packet and a valid trailer"), counters.shots_complete),
-        (loss(gauge("shots_partial", "Shots with packets missing or a wrong trailer")), counters.shots_partial),
-        (counter("packets_placed", "Packets whose payload is in its shot"), counters.packets_placed),
-        (loss(counter("packets_missing", "Packets that closed shots lack, for any reason")), counters.packets_missing),
+        (gauge("sweep_shots_complete", "Shots with every packet and a valid trailer"), counters.shots_complete),
+        (loss(gauge("sweep_shots_partial", "Shots with packets missing or a wrong trailer")), counters.shots_partial),
+        (counter("sweep_packets_placed", "Packets whose payload is in its shot"), counters.packets_placed),
         (
-            loss(counter("packets_unplaced", "Packets of shots for which there was no buffer")),
+            loss(counter("sweep_packets_missing", "Packets that closed shots lack, for any reason")),
+            counters.packets_missing,
+        ),
+        (
+            loss(counter("sweep_packets_unplaced", "Packets of shots for which there was no buffer")),
             counters.packets_unplaced,
         ),
     ];
@@ -312,8 +324,8 @@ fn add_counters(metrics: &mut Metrics, link: usize, counters: &LinkCounters) {
     for (family, count) in known.chain(counts) {
         metrics.add(family, labels(), count);
     }
-    let shots = ("shots_dropped", "Shots that are not in the file, by cause", &counters.shots_dropped);
-    let packets = ("packets_dropped", "Packets that were dropped, by cause", &counters.packets_dropped);
+    let shots = ("sweep_shots_dropped", "Shots that are not in the file, by cause", &counters.shots_dropped);
+    let packets = ("sweep_packets_dropped", "Packets that were dropped, by cause", &counters.packets_dropped);
     for (name, help, counts) in [shots, packets] {
         // Every cause, so that an alert finds it at 0 before the first loss.
         for cause in DropCause::ALL {

@@ -105,9 +105,13 @@ pub fn run(args: &Args) -> Result {
     let receive = args.discard || files.is_none();
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
     report.print_text("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
+    let (mut number, searches) = (0, sinks.len() * framings.len());
     'all: for sink in sinks {
         for &framing in &framings {
-            let mut one = RateSearch { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
+            let failures = Vec::new();
+            let mut one =
+                RateSearch { bench: &bench, framing, files: sink, args, shot_gbit, failures, number, searches };
+            number += 1;
             one.search(search_config, &mut report)?;
             if bench.interrupted() {
                 break 'all;
@@ -144,6 +148,9 @@ struct RateSearch<'a> {
     args: &'a Args,
     shot_gbit: f64,
     failures: Vec<(f64, Failure)>,
+    /// Number of this search, and of all.
+    number: usize,
+    searches: usize,
 }
 
 impl RateSearch<'_> {
@@ -153,7 +160,8 @@ impl RateSearch<'_> {
         while let Some(gbps) = search.next() {
             let estimate = search.estimate();
             let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&estimate));
-            report.progress(&text, search.trials_made() as usize, search_config.trials as usize);
+            let (made, most) = (search.trials_made() as usize, search_config.trials as usize);
+            report.progress(&text, self.number * most + made, self.searches * most);
             let point = Point { framing: self.framing, samples: self.args.samples, hz: gbps / self.shot_gbit };
             let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.trials_made()));
             let Some(run) = ready.run(&point, file.as_ref())? else { break };

@@ -26,8 +26,8 @@ pub trait TargetHost: Host {
     fn close(&mut self) -> Outcome;
     /// Returns the file descriptors to sleep on.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
-    /// Returns the state of the target.
-    fn state(&self) -> State;
+    /// Returns the state of the target, with its queue pairs if `lists_pairs` is set: devices are asked for their states.
+    fn state(&self, lists_pairs: bool) -> State;
 }
 
 /// Maximum number of queue pairs of an initiator that are listed.
@@ -161,13 +161,13 @@ impl<P: Endpoint> TargetHost for EndpointHost<P> {
         vec![self.exports.provider().fd()]
     }
 
-    fn state(&self) -> State {
+    fn state(&self, lists_pairs: bool) -> State {
         let exports = &self.exports;
         let initiators = exports.initiators().map(|(session, initiator)| InitiatorState {
             session,
             address: initiator.peer,
             queue_pairs: initiator.queue_pairs(),
-            pairs: exports.queue_pairs(initiator).take(MAX_PAIRS).collect(),
+            pairs: exports.queue_pairs(initiator).take(if lists_pairs { MAX_PAIRS } else { 0 }).collect(),
             regions: exports.usage(initiator),
             counters: exports.initiator_counters(initiator),
         });

@@ -169,7 +169,7 @@ impl<E: LinkedEndpoint> TargetHost for LinkHost<E> {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.links.values().flat_map(|link| link.host.descriptors()).collect()
     }
-    fn state(&self) -> State {
+    fn state(&self, lists_pairs: bool) -> State {
         let Ended { endpoint, queue_pairs, usage, links } = &self.ended;
         // A target whose processor is not involved cannot count the use of its regions.
         let counts_usage = !self.description.capabilities.target_cpu_is_idle;
@@ -187,7 +187,7 @@ impl<E: LinkedEndpoint> TargetHost for LinkHost<E> {
             rdma_cm: None,
         };
         for (session, link) in &self.links {
-            let state = link.host.state();
+            let state = link.host.state(lists_pairs);
             sum.endpoint.add(&state.endpoint);
             sum.queue_pairs.add(&state.queue_pairs);
             let usage = sum.usage.iter_mut().flatten().zip(state.usage.iter().flatten());
@@ -279,7 +279,7 @@ impl<E: LinkedEndpoint> Host for LinkHost<E> {
     fn session_ended(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
             link.host.session_ended(session);
-            self.ended.add(link.host.state());
+            self.ended.add(link.host.state(false));
         }
     }
 }

@@ -391,7 +391,7 @@ fn serve(
 
     host.close()?;
     control.close(host);
-    let report = reporter.report("end", host.state(), control.counters(), 0);
+    let report = reporter.report("end", host.state(false), control.counters(), 0);
     Ok((report, page))
 }
 
@@ -442,20 +442,20 @@ fn run_loop(
         }
         page.publish(now, || {
             let unauthenticated = control.unauthenticated() as u64;
-            page::status(&reporter.report("live", host.state(), control.counters(), unauthenticated))
+            page::status(&reporter.report("live", host.state(true), control.counters(), unauthenticated))
         });
         if now >= next {
             next = now + every;
             if prints {
                 let unauthenticated = control.unauthenticated() as u64;
-                let report = reporter.report("live", host.state(), control.counters(), unauthenticated);
+                let report = reporter.report("live", host.state(false), control.counters(), unauthenticated);
                 if args.json {
                     output::STDOUT.try_queue(serde_json::to_string(&report)? + "\n");
                 } else {
                     output::STDERR.try_queue(report.line() + "\n");
                 }
             } else {
-                reporter.observe(&host.state());
+                reporter.observe(&host.state(false));
             }
         }
         if !busy && !args.poll && !host.must_poll() {

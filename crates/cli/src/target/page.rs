@@ -1,10 +1,11 @@
 //! What the page of a target shows.
 
 use super::report::Report;
+use crate::link;
+use crate::serve::metrics::numbers;
 use shotline_dashboard::status::{Family, FamilyKind, Phase, Rate, Sample, Status, Table};
 use shotline_memory::{RegistrationCounters, format_bytes};
 use shotline_verbs::cm::{QueuePairState, operations};
-use shotline_verbs::spacefibre::LinksStatus;
 use std::collections::BTreeMap;
 
 /// Returns the state of a target.
@@ -52,27 +53,24 @@ fn families(report: &Report) -> Vec<Family> {
         },
         Family::counter("memory_refused", "Requests for memory that were refused", memory.refused),
     ]);
-    families.extend(report.spacefibre.as_ref().map(repairs));
+    families.push(Family::counter(
+        "packets_copied",
+        "Packets that were copied before they were sealed",
+        endpoint.packets_copied,
+    ));
+    families.extend(report.rdma_cm.as_ref().map(|counters| Family {
+        samples:
+            numbers(counters).into_iter().map(|(event, count)| Sample::count(vec![("event", event)], count)).collect(),
+        ..Family::new(
+            "rdma_cm_events",
+            "Requests to the connection manager and what became of them, by event",
+            FamilyKind::Counter,
+        )
+    }));
+    // Its packets are those of the target.
+    let of_links = report.spacefibre.iter().flat_map(link::page::families);
+    families.extend(of_links.filter(|family| family.name.starts_with("link")));
     families
-}
-
-/// Returns what SpaceFibre links have repaired, and what their datagrams have lost, which the links repair.
-fn repairs(links: &LinksStatus) -> Family {
-    let (link, datagrams) = links.totals();
-    let events = [
-        ("retry", link.retries),
-        ("item_resent", link.items_resent),
-        ("frame_dropped", link.frames_dropped),
-        ("crc16_error", link.crc16_errors),
-        ("crc8_error", link.crc8_errors),
-        ("link_reset", link.link_resets),
-        ("datagram_lost", datagrams.lost),
-        ("datagram_malformed", datagrams.malformed + datagrams.malformed_records),
-    ];
-    Family {
-        samples: events.map(|(event, count)| Sample::count(vec![("event", event.to_owned())], count)).to_vec(),
-        ..Family::new("spacefibre_link_events", "Errors and repairs of SpaceFibre links, by event", FamilyKind::Counter)
-    }
 }
 
 fn regions_used(report: &Report) -> Vec<Family> {

@@ -84,7 +84,7 @@ pub struct Report {
     pub(super) control: ControlCounters,
     pub(super) memory: MemoryBudgetState,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rdma_cm: Option<CmListenerCounters>,
+    pub(super) rdma_cm: Option<CmListenerCounters>,
     /// Every packet received reached a queue pair or was dropped with a cause; every connection was welcomed, was
     /// rejected with a cause, or is not authenticated yet; the same holds for requests to the connection manager.
     balanced: bool,

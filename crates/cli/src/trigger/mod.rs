@@ -1,6 +1,5 @@
 //! `shotline trigger`: measures the time from the trigger command to the complete shot.
 
-pub mod metrics;
 mod page;
 mod row;
 pub mod stats;
@@ -111,7 +110,8 @@ pub fn run(args: &Args) -> Result {
                     count: args.count,
                     bind: args.bind,
                 };
-                let row = Row::of(&settings, &measure(&settings, &stop, crate::record::open)?);
+                let measured = measure(&settings, &stop, crate::record::open)?;
+                let row = Row::of(&settings, &measured, page.board().is_some());
                 if args.json {
                     outln!("{}", serde_json::to_string(&row)?);
                 }

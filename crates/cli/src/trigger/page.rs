@@ -1,7 +1,7 @@
 //! What the page shows of triggers.
 
-use super::metrics::{Metrics, counter, gauge, loss, with_unit};
 use super::row::{Column, Row, labels, lost_columns, step_columns, time_columns};
+use crate::serve::metrics::{Metrics, counter, gauge, loss, with_unit};
 use shotline_dashboard::status::{LatencyReading, Phase, Status, Table};
 
 /// Returns the state after some settings. `current` is the setting that is being measured.
@@ -43,16 +43,22 @@ fn add(metrics: &mut Metrics, row: &Row) {
     let of_row = || labels(&row.names());
     let counts = [
         (counter("trigger_commands", "Triggers that were sent"), row.triggers),
-        (gauge("shots_complete", "Shots with every packet and a valid trailer"), row.complete),
-        (loss(gauge("shots_partial", "Shots with packets missing or a wrong trailer")), row.partial),
-        (loss(counter("shots_lost", "Shots of accepted triggers of which nothing was received")), row.shots_lost),
+        (gauge("trigger_shots_complete", "Shots with every packet and a valid trailer"), row.complete),
+        (loss(gauge("trigger_shots_partial", "Shots with packets missing or a wrong trailer")), row.partial),
+        (
+            loss(counter("trigger_shots_lost", "Shots of accepted triggers of which nothing was received")),
+            row.shots_lost,
+        ),
         (counter("triggers_missed", "Triggers that the probe missed because it was busy"), row.busy),
         (counter("triggers_refused", "Triggers that the probe refused"), row.refused),
         (counter("triggers_unanswered", "Triggers with neither a reply nor a shot"), row.unanswered),
         (counter("trigger_answers_lost", "Replies that were lost, of triggers whose shots arrived"), row.answers_lost),
         (counter("commands_lost", "Commands without a shot that were not answered"), row.commands_lost),
-        (counter("packets_received", "Packets that arrived"), row.packets),
-        (loss(counter("packets_missing", "Packets that closed shots lack, for any reason")), row.packets_missing),
+        (counter("trigger_packets_received", "Packets that arrived"), row.packets),
+        (
+            loss(counter("trigger_packets_missing", "Packets that closed shots lack, for any reason")),
+            row.packets_missing,
+        ),
     ];
     for (family, count) in counts {
         metrics.add(family, of_row(), count);

@@ -1,7 +1,7 @@
 //! Results of one setting.
 
-use super::metrics::{Labels, latency_of};
 use super::stats::{self, Bin, Quantiles};
+use crate::serve::metrics::{Labels, latency_of};
 use serde::Serialize;
 use shotline_acquire::trigger::{Measurement, Settings, ShotTimes, WARM_UP, Wait};
 use shotline_dashboard::status::LatencyReading;
@@ -42,7 +42,8 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn of(settings: &Settings, point: &Measurement) -> Self {
+    /// Returns the result of a setting. The distributions of its times are for a page.
+    pub fn of(settings: &Settings, point: &Measurement, has_page: bool) -> Self {
         let of = |time: fn(&shotline_acquire::trigger::ShotTimes) -> u64| point.shots.iter().map(time).collect();
         let complete: Vec<u64> = of(|shot| shot.complete_ns);
         let counts = point.triggers;
@@ -74,7 +75,7 @@ impl Row {
             commands_lost: point.commands_lost,
             packets: point.counters.packets,
             packets_missing: point.counters.packets_missing,
-            latencies: latencies(&names, point),
+            latencies: if has_page { latencies(&names, point) } else { Vec::new() },
         }
     }
 

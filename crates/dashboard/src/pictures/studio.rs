@@ -41,6 +41,7 @@ impl Studio {
         if !painters.is_empty() {
             let (gallery, stop) = (Arc::clone(&gallery), Arc::clone(&stop));
             let work = move || {
+                cpu::unpin();
                 // Without this priority pictures are painted as well, only less politely.
                 let _ = cpu::make_idle();
                 paint(painters, &gallery, &stop);

@@ -33,6 +33,8 @@ pub struct Series {
 enum State {
     Idle,
     Requested(StartRequest),
+    /// The request is taken.
+    Starting,
     Running,
 }
 
@@ -49,7 +51,7 @@ impl Series {
         let waited = self.requested.wait_timeout_while(self.state(), timeout, is_missing);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let State::Requested(request) = *state else { return None };
-        *state = State::Running;
+        *state = State::Starting;
         Some(request)
     }
 
@@ -57,6 +59,7 @@ impl Series {
     pub fn show(&self, run: Arc<RunSubject>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = run;
         self.generation.fetch_add(1, Relaxed);
+        *self.state() = State::Running;
     }
 
     /// Notes that the run is over.

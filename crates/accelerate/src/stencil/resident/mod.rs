@@ -50,12 +50,12 @@ pub fn run<P: Endpoint>(
         if tiles != progress.tiles {
             progress.tiles = tiles;
             progress.steps = lanes.iter().map(Lane::steps_done).min().unwrap_or(0);
-            observe(Update::Progress(progress));
             if pace.is_due() {
                 let mut reports: Vec<_> = lanes.iter().map(Lane::report).collect();
                 reports.resize_with(count, NodeReport::default);
                 observe(Update::Nodes(reports));
             }
+            observe(Update::Progress(progress));
         }
     };
     // A neighbour's first WRITE must come after the zeros of the signals, and after the identity.

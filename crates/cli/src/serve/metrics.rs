@@ -1,6 +1,8 @@
 //! Results of measurements as a page shows them.
 
-use super::stats::Quantiles;
+use crate::trigger::stats::Quantiles;
+use serde::Serialize;
+use serde_json::Value;
 use shotline_dashboard::status::{Family, FamilyKind, LatencyReading, Sample, Table, Text};
 
 /// Smallest and largest duration of a histogram's bins, as powers of two nanoseconds: 1 us to 17 s.
@@ -64,6 +66,12 @@ pub fn loss(family: Family) -> Family {
 /// Describes a metric with a unit.
 pub fn with_unit(unit: &'static str, family: Family) -> Family {
     Family { unit: Some(unit), ..family }
+}
+
+/// Returns the counters in the fields of a structure, by their names.
+pub fn numbers(counters: &impl Serialize) -> Vec<(String, u64)> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(counters) else { return Vec::new() };
+    fields.into_iter().filter_map(|(name, value)| Some((name, value.as_u64()?))).collect()
 }
 
 /// Returns a table without the columns in which no row has anything but `-`.
