@@ -97,7 +97,7 @@ def is_sent(page, shots):
 def test_the_page_of_a_probe_has_the_counts_of_its_report():
     with Probe(*SMALL, *FAULTY, *SERVE) as probe:
         page = Page(probe)
-        assert page.status()["phase"] == "waiting"
+        page.wait_for("waiting")
         ended = record(probe, "--discard", "--shots", SHOTS, "--samples", SAMPLES, "--rate-hz", 200).succeeded()
         until(lambda: is_sent(page, ended["shots_sent"]), "the end of the run")
         check_page(page, "emulate probe")
@@ -117,7 +117,7 @@ def test_triggers_that_a_probe_misses_are_losses_on_its_page():
         flags = ("--discard", "--shots", SHOTS, "--samples", SAMPLES, "--external-trigger")
         record(probe, *flags).succeeded()
         until(lambda: page.value("shotline_triggers_missed_total") > 0, "missed triggers")
-        until(lambda: page.status()["phase"] == "waiting", "the end of the run")
+        page.wait_for("waiting")
         metrics = page.metrics()
         report = probe.report()
     assert report["pace"]["missed"] > SHOTS, report["pace"]
@@ -184,7 +184,7 @@ def test_a_replay_that_waits_for_a_receiver_ends_by_its_page(lossy):
         line = replay.popen.stderr.readline()
         assert "waits for a receiver on" in line, line
         page = Page(replay)
-        until(lambda: page.status()["phase"] == "waiting", "the first state")
+        page.wait_for("waiting")
         assert page.status()["progress"] == 0
         check_page(page, "replay")
         assert ["set-up address", line.split()[-1]] in page.about()["settings"]
