@@ -1,9 +1,11 @@
 """`--serve` of emulated instruments and of replays: their pages, and metrics that equal the final report."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -108,6 +110,23 @@ def test_the_page_of_a_probe_has_the_counts_of_its_report():
     assert losses(status) == {"shots_skipped", "triggers_missed", "packets_discarded"}
     [table] = status["tables"]
     assert [row[2] for row in table["rows"]] == [str(SHOTS)] * 2, table
+
+
+def processors(pid, thread):
+    """Returns the processors that the threads with this name may use."""
+    files = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    threads = [dict(line.split(":\t", 1) for line in file.splitlines()) for file in files]
+    return [fields["Cpus_allowed_list"] for fields in threads if fields["Name"] == thread]
+
+
+def test_the_page_of_a_pinned_probe_leaves_its_processor():
+    cpu = max(os.sched_getaffinity(0))
+    with Probe(*SMALL, "--cpu", cpu, *SERVE) as probe:
+        page = Page(probe)
+        page.wait_for("waiting")
+        assert processors(probe.pid, "shotline") == [str(cpu)], "the probe is pinned"
+        own = processors(os.getpid(), Path("/proc/self/comm").read_text().strip())[0]
+        assert processors(probe.pid, "page") == [own], "the page may use what this test may"
 
 
 def test_triggers_that_a_probe_misses_are_losses_on_its_page():
