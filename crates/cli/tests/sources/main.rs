@@ -22,7 +22,6 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("instrument", &["acquire", "store", "verbs"]), // emulators reach the receiver only over the wire
     ("store", &["transport"]),
     ("compute", &["transport"]),
-    ("python", &["transport", "acquire", "instrument", "verbs"]), // read only
 ];
 
 /// Crates in which `unsafe` is allowed anywhere. In others it is allowed in these folders only.

@@ -12,10 +12,10 @@ use shotline_transport::carrier::udp::UdpPort;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Carrier of any kind.
-pub type AnyCarrier = Box<dyn Carrier>;
+pub type AnyCarrier = Box<dyn Carrier + Send>;
 
 /// Adds bit errors to what a carrier sends, if any are wanted.
-fn with_errors(carrier: impl Carrier + 'static, bit_error_rate: f64) -> Result<AnyCarrier, VerbsError> {
+fn with_errors(carrier: impl Carrier + Send + 'static, bit_error_rate: f64) -> Result<AnyCarrier, VerbsError> {
     if bit_error_rate == 0.0 {
         return Ok(Box::new(carrier));
     }

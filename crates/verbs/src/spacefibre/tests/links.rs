@@ -5,9 +5,8 @@ use crate::spacefibre::AnyCarrier;
 use shotline_testing::{wait_until, wait_until_some};
 use shotline_transport::IoError;
 use shotline_transport::carrier::{Carrier, inproc};
-use std::cell::Cell;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// Calls of a carrier that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +21,13 @@ enum Fault {
 struct Breakable {
     carrier: inproc::InprocCarrier,
     name: &'static str,
-    fault: Rc<Cell<Fault>>,
+    fault: Arc<Mutex<Fault>>,
 }
 
 impl Breakable {
     fn check(&self, fault: Fault) -> Result<(), IoError> {
         let failed = || IoError::Config(format!("{} failed", self.name));
-        if self.fault.get() == fault { Err(failed()) } else { Ok(()) }
+        if *self.fault.lock().unwrap() == fault { Err(failed()) } else { Ok(()) }
     }
 }
 
@@ -82,7 +81,7 @@ struct Star {
     node: Node<Several>,
     qps: Vec<Qp>,
     others: Vec<Node>,
-    faults: Vec<Rc<Cell<Fault>>>,
+    faults: Vec<Arc<Mutex<Fault>>>,
 }
 
 impl Star {
@@ -91,8 +90,8 @@ impl Star {
         let (mut carriers, mut others, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for (host, name) in (2..).zip(["first", "second", "third"]) {
             let (carrier, there) = inproc::pair(64).unwrap();
-            let fault = Rc::new(Cell::new(Fault::Nothing));
-            let carrier = Breakable { carrier, name, fault: Rc::clone(&fault) };
+            let fault = Arc::new(Mutex::new(Fault::Nothing));
+            let carrier = Breakable { carrier, name, fault: Arc::clone(&fault) };
             carriers.push((address(host), Box::new(carrier) as AnyCarrier));
             let connected = Connected::new(Box::new(there) as AnyCarrier, address(host));
             others.push(Node::new(SpaceFibreEndpoint::open(connected, options.clone()).unwrap()));
@@ -138,7 +137,7 @@ fn links_are_served_while_another_one_fails() {
         for broken in 0..3 {
             let mut star = Star::new();
             (0..3).for_each(|index| assert!(star.write(index).is_empty(), "no link has failed yet"));
-            star.faults[broken].set(fault);
+            *star.faults[broken].lock().unwrap() = fault;
             // Something to send, also on the one that fails.
             let (to, element) = (star.others[broken].remote(0), star.node.element(0, 100));
             star.node.post(star.qps[broken], 9, Operation::Write(to), &[element]);
@@ -146,7 +145,7 @@ fn links_are_served_while_another_one_fails() {
                 let errors = star.write(index);
                 assert!(errors.is_empty(), "{fault:?} of {broken}: {errors:?}");
             }
-            star.faults[broken].set(Fault::Nothing);
+            *star.faults[broken].lock().unwrap() = Fault::Nothing;
             assert!(star.write(broken).is_empty(), "{fault:?} of {broken} is over");
         }
     }
@@ -162,7 +161,7 @@ fn first_error_is_reported_if_all_links_fail() {
         ([Fault::Receive, Fault::Flush, Fault::Flush], None),
     ] {
         let mut star = Star::new();
-        star.faults.iter().zip(faults).for_each(|(fault, value)| fault.set(value));
+        star.faults.iter().zip(faults).for_each(|(fault, value)| *fault.lock().unwrap() = value);
         for _ in 0..3 {
             match (star.node.endpoint.progress(), expected) {
                 (Ok(_), None) => {}
@@ -170,7 +169,7 @@ fn first_error_is_reported_if_all_links_fail() {
                 (found, expected) => panic!("{faults:?}: expected {expected:?}, found {found:?}"),
             }
         }
-        star.faults.iter().for_each(|fault| fault.set(Fault::Nothing));
+        star.faults.iter().for_each(|fault| *fault.lock().unwrap() = Fault::Nothing);
         assert!(star.node.endpoint.progress().is_ok(), "an error is reported once");
     }
 }
