@@ -9,6 +9,7 @@ pub mod align;
 pub mod clock;
 pub mod completion;
 pub mod config;
+pub mod consumer;
 pub mod control;
 pub mod counters;
 pub mod cpu;

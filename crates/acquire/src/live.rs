@@ -2,6 +2,7 @@
 
 use crate::align::{Aligner, ClockState, EventCounters, SourceCounters};
 use crate::clock::Health;
+use crate::consumer::Consumer;
 use crate::counters::StreamCounters;
 use crate::latency::ShotLatencies;
 use crate::run::{Cause, End};
@@ -38,6 +39,8 @@ pub struct Live {
     alignment: Mutex<AlignmentStatus>,
     /// Events for an observer.
     tap: Tap,
+    /// Program that takes all events.
+    consumer: Option<Arc<Consumer>>,
     details: Mutex<Option<Arc<Details>>>,
     /// Shots that the recorder has lost or discarded, which the receive thread has counted as handed on.
     unrecorded: Mutex<Vec<UnrecordedShots>>,
@@ -272,6 +275,15 @@ impl Live {
     /// Creates the counters of a run that `trigger` triggers: the flag of a signal handler that outlives the run.
     pub fn with_trigger(trigger: Arc<AtomicBool>) -> Self {
         Self { trigger, ..Self::default() }
+    }
+    /// Hands the events of the run to a program ([`crate::consumer`]).
+    #[must_use]
+    pub fn with_consumer(self, consumer: Arc<Consumer>) -> Self {
+        Self { consumer: Some(consumer), ..self }
+    }
+    /// Returns the program that takes the events.
+    pub(crate) fn consumer(&self) -> Option<&Arc<Consumer>> {
+        self.consumer.as_ref()
     }
     /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
     pub fn trigger(&self) -> Arc<AtomicBool> {

@@ -1,11 +1,11 @@
-//! Hands events to a sink that may be slower than the network.
+//! Hands events to a sink that may be slower than the network: the recorder, or a program ([`crate::consumer`]).
 
 use crate::event::JoinedItem;
 use crossbeam_queue::ArrayQueue;
 use shotline_store::shot::{Event, Loss};
 use shotline_wire::shot::DropCause;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Policy for shots while the sink has no space.
@@ -38,11 +38,42 @@ impl FromStr for Policy {
 /// Events pass without a lock. Losses pass separately, through a mutex that is held for a few instructions and only
 /// when something was lost: they need no queue slots, so a full queue never delays a loss, and consecutive losses
 /// merge.
+///
+/// An event occupies a place until it is taken; one that is lent ([`Self::lend`]), until the sink has dropped it. So a sink
+/// that keeps events never takes the buffers that assembly needs.
 #[derive(Debug)]
 pub struct Queue {
     events: ArrayQueue<Box<Event>>,
+    /// Number of places in use: events in the queue or lent. Only the producer adds to it.
+    occupied: AtomicUsize,
     losses: Mutex<Vec<Loss>>,
     closed: AtomicBool,
+    abandoned: AtomicBool,
+}
+
+/// An event that the sink keeps for some time. Its place in the queue is free when this value is dropped.
+#[derive(Debug)]
+pub struct Lent {
+    // Dropped before the place, which is free only when the buffers are back.
+    event: Box<Event>,
+    _place: Place,
+}
+
+impl Lent {
+    /// Returns the event.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+}
+
+/// A place of the queue in use by an event outside of it.
+#[derive(Debug)]
+struct Place(Arc<Queue>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.free_place();
+    }
 }
 
 impl Queue {
@@ -50,14 +81,25 @@ impl Queue {
     pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             events: ArrayQueue::new(capacity.max(1)),
+            occupied: AtomicUsize::new(0),
             losses: Mutex::new(Vec::new()),
             closed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         })
     }
     /// Removes the next event. The sink must take the losses after this call, and record them before the event: a
     /// reader in the middle of a run then finds every number below the newest row.
     pub fn pop(&self) -> Option<Box<Event>> {
-        self.events.pop()
+        let event = self.events.pop();
+        if event.is_some() {
+            self.free_place();
+        }
+        event
+    }
+    /// Removes the next event, which keeps its place. Otherwise as [`Self::pop`].
+    pub fn lend(self: &Arc<Self>) -> Option<Lent> {
+        let event = self.events.pop()?;
+        Some(Lent { event, _place: Place(Arc::clone(self)) })
     }
     /// Removes all pending losses.
     pub fn take_losses(&self) -> Vec<Loss> {
@@ -67,9 +109,26 @@ impl Queue {
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
+    /// Returns the number of events in the queue.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+    /// Returns the capacity, in events.
+    pub fn capacity(&self) -> usize {
+        self.events.capacity()
+    }
+    /// Returns the number of events that are lent.
+    pub fn lent(&self) -> usize {
+        self.occupied.load(Ordering::Relaxed).saturating_sub(self.events.len())
+    }
     /// Returns the fill level, 0 to 1.
     pub fn filled(&self) -> f64 {
         self.events.len() as f64 / self.events.capacity() as f64
+    }
+    /// Notes that the sink takes no more events: further ones are dropped as [`DropCause::SinkBusy`] when the queue is
+    /// full, under every policy.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
     /// Closes the queue: nothing more will be added.
     pub fn close(&self) {
@@ -79,6 +138,23 @@ impl Queue {
     pub fn is_finished(&self) -> bool {
         // Load `closed` first: events added before closing are then visible.
         self.closed.load(Ordering::Acquire) && self.events.is_empty()
+    }
+
+    /// Returns `true` if there is no place for another event. Called by the producer.
+    fn is_full(&self) -> bool {
+        // Acquire: the buffers of a place that became free are back in the pool.
+        self.occupied.load(Ordering::Acquire) >= self.events.capacity()
+    }
+
+    /// Adds an event, for which there is a place.
+    fn push(&self, event: Box<Event>) {
+        self.occupied.fetch_add(1, Ordering::Relaxed);
+        // There are no more events in the queue than places in use.
+        let _ = self.events.push(event);
+    }
+
+    fn free_place(&self) {
+        self.occupied.fetch_sub(1, Ordering::Release);
     }
 
     /// Adds a loss, extending a pending run where it continues one.
@@ -141,19 +217,24 @@ impl Producer {
             self.drop_event(&event, DropCause::SinkFull, on_drop);
             return Ok(());
         }
-        match self.policy {
-            Policy::Block => return self.queue.events.push(event),
-            Policy::DropNewest => {
-                if let Err(event) = self.queue.events.push(event) {
+        if self.queue.is_full() {
+            match self.policy {
+                Policy::Block if !self.queue.abandoned.load(Ordering::Relaxed) => return Err(event),
+                Policy::DropOldest => match self.queue.pop() {
+                    Some(oldest) => self.drop_event(&oldest, DropCause::SinkBusy, on_drop),
+                    // All places are lent.
+                    None => {
+                        self.drop_event(&event, DropCause::SinkBusy, on_drop);
+                        return Ok(());
+                    }
+                },
+                Policy::DropNewest | Policy::Block => {
                     self.drop_event(&event, DropCause::SinkBusy, on_drop);
-                }
-            }
-            Policy::DropOldest => {
-                if let Some(oldest) = self.queue.events.force_push(event) {
-                    self.drop_event(&oldest, DropCause::SinkBusy, on_drop);
+                    return Ok(());
                 }
             }
         }
+        self.queue.push(event);
         Ok(())
     }
 

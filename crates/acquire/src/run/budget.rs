@@ -20,7 +20,7 @@ pub(super) struct PoolBudget<'a> {
     pub(super) slot_bytes: u32,
     /// Buffers that assembly holds for a device that consumes receives in order.
     pub(super) in_order: usize,
-    /// Buffers that are lent to an observer.
+    /// Buffers that are lent to an observer, or held by a program beside the recorder.
     pub(super) lent: usize,
 }
 

@@ -117,8 +117,15 @@ pub fn run_with_description<P: PacketIo>(
     })
 }
 
-/// Runs, and notes an error as the end of the run.
+/// Runs, notes an error as the end of the run, and tells a program that takes its events, also if the run panics.
 fn noting_failure(live: &Live, run: impl FnOnce() -> Result<Outcome, RunError>) -> Result<Outcome, RunError> {
+    struct EndGuard<'a>(&'a Live);
+    impl Drop for EndGuard<'_> {
+        fn drop(&mut self) {
+            self.0.consumer().into_iter().for_each(|consumer| consumer.end());
+        }
+    }
+    let _guard = EndGuard(live);
     run().inspect_err(|error| live.set_end(Err(error.to_string())))
 }
 

@@ -18,7 +18,7 @@ pub(super) fn receive<P: PacketIo>(
     stop: &AtomicBool,
     live: &Live,
 ) -> Result<Outcome, RunError> {
-    prepared.lend_to(live.tap());
+    prepared.lend_to(live);
     let started = StartedRun::start(prepared, origin, io)?;
     let results = threads::run(started, Watch::follow, stop, live);
     let outcome = Outcome::of(results, live)?;

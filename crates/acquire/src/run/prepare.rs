@@ -3,15 +3,14 @@
 use super::budget::PoolBudget;
 use super::error::RunError;
 use crate::align;
-use crate::config::{Bytes, ResolvedSettings, Settings};
+use crate::config::{Bytes, ResolvedSettings, Settings, Sink};
 use crate::control::Control;
 use crate::learn::Shape;
-use crate::live::About;
+use crate::live::{About, Live};
 use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
-use crate::tap::Tap;
 use shotline_backends::{PacketShape, ReceiverParameters};
 use shotline_memory::{Pool, RegionKind, Regions, Sge};
 use shotline_transport::PacketIo;
@@ -65,6 +64,8 @@ pub(super) struct PreparedRun<'a> {
     pub(super) in_order: usize,
     /// Number of events whose buffers may be lent to an observer.
     pub(super) lent_events: usize,
+    /// Number of events that a program may hold in addition to those of the queue to the recorder.
+    pub(super) consumer_events: usize,
 }
 
 impl<'a> PreparedRun<'a> {
@@ -98,7 +99,7 @@ impl<'a> PreparedRun<'a> {
         let pool = memory.pool(geometry.slot_bytes())?;
         let policy = settings.policy.unwrap_or_default();
         let (regions, spare) = (memory.regions.clone(), memory.spare);
-        let (in_order, lent_events) = (0, 0);
+        let (in_order, lent_events, consumer_events) = (0, 0, 0);
         let this = Self {
             resolved,
             framing,
@@ -111,6 +112,7 @@ impl<'a> PreparedRun<'a> {
             policy,
             in_order,
             lent_events,
+            consumer_events,
         };
         this.budget().check()?;
         Ok(this)
@@ -119,7 +121,7 @@ impl<'a> PreparedRun<'a> {
     /// Returns the division of the pool.
     pub(super) fn budget(&self) -> PoolBudget<'_> {
         let (resolved, configs, in_order) = (self.resolved, &self.configs, self.in_order);
-        let lent = self.lent_events * configs.len();
+        let lent = (self.lent_events + self.consumer_events) * configs.len();
         PoolBudget { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order, lent }
     }
 
@@ -136,10 +138,14 @@ impl<'a> PreparedRun<'a> {
         }
     }
 
-    /// Sets buffers aside for an observer, if there is one. They are missing in the queue, so that assembly never lacks a
-    /// buffer because of it.
-    pub(super) fn lend_to(&mut self, tap: &Tap) {
-        self.lent_events = if tap.is_observed() { self.budget().lent_events(self.pool.slots()) } else { 0 };
+    /// Sets buffers aside for an observer and for a program beside the recorder, if there are any. They are missing in the
+    /// queue to the recorder, so that assembly never lacks a buffer because of them.
+    pub(super) fn lend_to(&mut self, live: &Live) {
+        let slots = self.pool.slots();
+        self.lent_events = if live.tap().is_observed() { self.budget().lent_events(slots) } else { 0 };
+        // Without a recorder the program has the whole queue.
+        let is_beside = live.consumer().is_some() && self.resolved.sink != Sink::Discard;
+        self.consumer_events = if is_beside { self.budget().queue_events(slots) / 2 } else { 0 };
     }
 
     /// Returns what the run receives, for observers.

@@ -8,6 +8,7 @@ use super::prepare::PreparedRun;
 use super::stored::stored_counters;
 use super::watch::{Watch, after_last};
 use crate::clock::{Clock, Health};
+use crate::consumer::Consumer;
 use crate::counters::StreamCounters;
 use crate::event::{JoinedItem, Joiner};
 use crate::live::{Details, Live};
@@ -41,11 +42,30 @@ const MAX_POLL_GAP: Duration = Duration::from_millis(10);
 pub(super) struct Output<'a> {
     /// Producer of the queue to the sink; none: shots are discarded.
     pub(super) producer: Option<Producer>,
+    /// Producer of the queue to a program beside the sink.
+    pub(super) beside: Option<Beside<'a>>,
     /// Wakes the sink.
     pub(super) wake: &'a dyn Fn(),
     /// Number of rows that the sink still has space for.
     pub(super) rows_remaining: u64,
     pub(super) live: &'a Live,
+}
+
+/// A program that takes the events of a run that has a file.
+pub(super) struct Beside<'a> {
+    pub(super) producer: Producer,
+    pub(super) consumer: &'a Consumer,
+}
+
+impl Beside<'_> {
+    /// Hands on references to the buffers of an event, if there is a place for it.
+    fn show(&self, event: &Event) {
+        let mut missed = 0;
+        let copied = JoinedItem::Event(Box::new(event.clone()));
+        // Its policy never returns an event.
+        let _ = self.producer.put(copied, true, &mut |_, _| missed += 1);
+        self.consumer.miss(missed);
+    }
 }
 
 /// Stage that receives packets, joins shots and hands events on.
@@ -404,11 +424,8 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
                 None => self.joiner.pop(self.elapsed_ns).or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
-            if let JoinedItem::Event(event) = &joined
-                && !is_retry
-            {
-                self.events += 1;
-                self.tap.show(self.output.live.tap(), event);
+            if !is_retry {
+                self.show_to_others(&joined);
             }
             // Without a queue shots are discarded here, which frees their buffers.
             let Some(producer) = &self.output.producer else { continue };
@@ -438,11 +455,24 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
         handed
     }
 
+    /// Counts an event, and shows it to those that are not the sink.
+    fn show_to_others(&mut self, joined: &JoinedItem) {
+        match joined {
+            JoinedItem::Event(event) => {
+                self.events += 1;
+                self.tap.show(self.output.live.tap(), event);
+                self.output.beside.iter().for_each(|beside| beside.show(event));
+            }
+            JoinedItem::Loss(loss) => self.output.beside.iter().for_each(|beside| beside.producer.push_loss(*loss)),
+        }
+    }
+
     /// Accounts for the shots that are in no event.
     fn account_for_unjoined(&mut self) {
         while let Some(unjoined) = self.joiner.pop_unjoined() {
             self.receiver.counters_mut(unjoined.link).retract(unjoined.shot.meta.is_complete(), unjoined.cause);
-            if let Some(producer) = &self.output.producer {
+            let beside = self.output.beside.as_ref().map(|beside| &beside.producer);
+            for producer in self.output.producer.iter().chain(beside) {
                 producer.push_loss(unjoined.loss());
             }
         }

@@ -5,7 +5,7 @@ use super::cause::Cause;
 use super::prepare::{Origin, PreparedRun};
 use super::recording::RecordingResult;
 use super::shared::Shared;
-use super::stage::{Output, ReceiveStage, StageResult};
+use super::stage::{Beside, Output, ReceiveStage, StageResult};
 use super::start::StartedRun;
 use super::stored::stored_counters;
 use super::unwritten::SinkFailure;
@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::cpu;
 use crate::live::Live;
 use crate::receiver::Receiver;
-use crate::sink::{Producer, Queue};
+use crate::sink::{Policy, Producer, Queue};
 use shotline_transport::PacketIo;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -59,7 +59,11 @@ pub(super) fn run<'a, P: PacketIo>(
     let queue = Queue::new(sinks.queue_events);
     let counters = OnceLock::new();
     let watch = Watch::new(if control.is_some() { prepared.configs.len() as u8 } else { 0 });
-    let wake = || waker.iter().for_each(|waker| waker.wake());
+    let consumer = live.consumer().map(Arc::as_ref);
+    let wake = || {
+        waker.iter().for_each(|waker| waker.wake());
+        consumer.iter().for_each(|consumer| consumer.wake());
+    };
     let (result, received, lacked_space, recorded) = std::thread::scope(|scope| {
         let watched = &watch;
         let watcher = control.map(|control| scope.spawn(move || watched.run(|| follow(watched, control))));
@@ -69,8 +73,22 @@ pub(super) fn run<'a, P: PacketIo>(
         if let Some(cpu) = settings.cpu {
             warnings.extend(cpu::pin(cpu).err());
         }
-        let producer = sink.as_ref().map(|_| Producer::new(Arc::clone(&queue), prepared.policy));
-        let output = Output { producer, wake: &wake, rows_remaining, live };
+        let producer = Producer::new(Arc::clone(&queue), prepared.policy);
+        let (producer, beside) = match (&sink, consumer) {
+            (None, None) => (None, None),
+            (Some(_), None) => (Some(producer), None),
+            // The program is the sink.
+            (None, Some(consumer)) => {
+                consumer.attach(&queue);
+                (Some(producer), None)
+            }
+            (Some(_), Some(consumer)) => {
+                let queue = Queue::new(prepared.consumer_events);
+                consumer.attach(&queue);
+                (Some(producer), Some(Beside { producer: Producer::new(queue, Policy::DropNewest), consumer }))
+            }
+        };
+        let output = Output { producer, beside, wake: &wake, rows_remaining, live };
         let mut stage = ReceiveStage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
         live.set_about(prepared.about(local, capacity_rows));
         live.set_listening(local);
@@ -128,12 +146,13 @@ mod tests {
     use super::super::outcome::Outcome;
     use super::*;
     use crate::config::{Bytes, Settings};
+    use crate::consumer::{Consumer, Next};
     use crate::memory::Memory;
     use crate::run::prepare::Instrument;
-    use crate::sink::Policy;
+    use crate::sink::Lent;
     use crate::tap::{MAX_EVENTS, Request};
     use arrayvec::ArrayVec;
-    use shotline_memory::Sge;
+    use shotline_memory::{Buffer, Sge};
     use shotline_testing::wait_until;
     use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
     use shotline_transport::{Seal, TxPacket};
@@ -141,6 +160,7 @@ mod tests {
     use shotline_wire::shot::{DropCause, Geometry, Packetization, Packing, Trailer};
     use std::path::Path;
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     fn address(port: u16) -> SocketAddr {
         (std::net::Ipv6Addr::LOCALHOST, port).into()
@@ -195,7 +215,7 @@ mod tests {
         let mut prepared = prepared(settings, &memory);
         prepared.configs[0].first_shot = Some(0);
         prepared.geometry = recorded;
-        prepared.lend_to(live.tap());
+        prepared.lend_to(live);
         let config = InprocConfig {
             address: address(1),
             sealed: false,
@@ -257,12 +277,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = capture(folder.path(), Policy::Block);
         let mut prepared = prepared(&settings, &Memory::new(4 << 20).unwrap());
-        let tap = crate::tap::Tap::default();
-        prepared.lend_to(&tap);
+        let live = Live::default();
+        prepared.lend_to(&live);
         let (alone, _) = prepared.queues(None).unwrap();
         assert_eq!(prepared.lent_events, 0);
-        tap.observe(true);
-        prepared.lend_to(&tap);
+        live.tap().observe(true);
+        prepared.lend_to(&live);
         let (watched, _) = prepared.queues(None).unwrap();
         let lent = prepared.lent_events;
         assert!(
@@ -298,6 +318,142 @@ mod tests {
         let lost = counters.shot_drops.total() - counters.shot_drops.get(DropCause::SinkFull);
         assert_eq!((lost, counters.complete, counters.partial), (0, 1999, 1), "{counters:?}");
         assert_eq!(outcome.rows, 2000);
+    }
+
+    /// Takes events of a run as it goes, until it is over; keeps all of them with `keeps`. Returns the outcome, the
+    /// numbers of the events, those of lost shots, and what was kept.
+    fn consumed(
+        settings: &Settings,
+        keeps: bool,
+        stop_after: Option<u64>,
+    ) -> (Outcome, Vec<u64>, u64, Vec<Lent>, Arc<Consumer>) {
+        let consumer = Consumer::new().unwrap();
+        let live = Live::default().with_consumer(Arc::clone(&consumer));
+        let stop = AtomicBool::new(false);
+        let (mut numbers, mut lost, mut kept) = (Vec::new(), 0, Vec::new());
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Next::Event(lent) = consumer.next(Duration::from_secs(60)) {
+                    numbers.push(lent.event().number);
+                    if keeps {
+                        kept.push(lent);
+                    }
+                }
+                lost = consumer.take_losses().iter().map(|loss| loss.count).sum();
+            });
+            scope.spawn(|| {
+                let has_arrived = |shots| live.read().complete + live.read().shots_dropped >= shots;
+                stop_after.iter().for_each(|shots| wait_until("the shots have arrived", || has_arrived(*shots)));
+                stop.store(stop_after.is_some(), Ordering::Relaxed);
+            });
+            let outcome = outcome(settings, geometry(8, 4000), None, Watch::follow, &stop, &live);
+            consumer.end();
+            outcome
+        });
+        (outcome, numbers, lost, kept, consumer)
+    }
+
+    /// Returns the settings of a run without a file.
+    fn without_file(policy: Policy) -> Settings {
+        let (listen, pool) = (Some(address(1)), Some(Bytes(4 << 20)));
+        Settings { listen, discard: Some(true), pool, policy: Some(policy), ..Settings::default() }
+    }
+
+    #[test]
+    fn a_program_without_a_file_takes_every_shot_once() {
+        let settings = Settings { shots: Some(2000), ..without_file(Policy::Block) };
+        let (outcome, numbers, lost, ..) = consumed(&settings, false, None);
+        assert_eq!((outcome.end.cause, outcome.end.early), (Cause::Shots, false));
+        assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
+        let counters = outcome.streams[0];
+        assert_eq!((counters.complete, counters.partial), (1999, 1), "{counters:?}");
+        // Shots beyond the requested ones were lost.
+        assert_eq!(lost, counters.shot_drops.total(), "{counters:?}");
+    }
+
+    #[test]
+    fn a_program_that_keeps_every_shot_loses_only_later_ones() {
+        for policy in [Policy::DropNewest, Policy::DropOldest] {
+            let (outcome, numbers, lost, kept, consumer) = consumed(&without_file(policy), true, Some(2000));
+            let counters = outcome.streams[0];
+            // Buffers for assembly never lack.
+            assert_eq!(counters.packet_drops.get(DropCause::NoBuffer), 0, "{counters:?}");
+            assert_eq!(counters.shot_drops.get(DropCause::SinkBusy), lost, "{policy:?}: {counters:?}");
+            assert_eq!(numbers.len() as u64, counters.complete + counters.partial);
+            assert!(lost > 0 && numbers.len() as u64 + lost == counters.shots, "{policy:?}: {lost} of {counters:?}");
+            assert_eq!((kept.len(), kept.len()), consumer.held());
+            let shots = kept.iter().map(|lent| &lent.event().shots[0].as_ref().unwrap().buffer);
+            let slots: std::collections::BTreeSet<u32> = shots.map(Buffer::slot).collect();
+            assert_eq!(slots.len(), kept.len(), "no buffer is used again while it is held");
+            drop(kept);
+            assert_eq!(consumer.held().0, 0);
+        }
+    }
+
+    #[test]
+    fn a_program_beside_the_recorder_costs_it_no_shot() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { shots: Some(2000), ..capture(folder.path(), Policy::Block) };
+        for keeps in [false, true] {
+            let settings = Settings { force: Some(true), ..settings.clone() };
+            let (outcome, numbers, lost, kept, consumer) = consumed(&settings, keeps, None);
+            assert_eq!((outcome.end.cause, outcome.rows), (Cause::Shots, 2000));
+            let received = outcome.streams[0].shots;
+            assert_eq!(numbers.len() as u64 + consumer.missed(), received);
+            assert_eq!(consumer.missed(), lost, "each missed shot is named");
+            assert!(!keeps || (kept.len() == consumer.held().1 && lost > 0), "{} kept", kept.len());
+        }
+    }
+
+    #[test]
+    fn a_program_that_takes_no_more_does_not_stop_the_run() {
+        let consumer = Consumer::new().unwrap();
+        let live = Live::default().with_consumer(Arc::clone(&consumer));
+        let (settings, stop) = (without_file(Policy::Block), AtomicBool::new(false));
+        let (outcome, kept, untaken) = std::thread::scope(|scope| {
+            let program = scope.spawn(|| {
+                let kept: Vec<Lent> = (0..5)
+                    .filter_map(|_| match consumer.next(Duration::from_secs(60)) {
+                        Next::Event(lent) => Some(lent),
+                        Next::Ended | Next::TimedOut => None,
+                    })
+                    .collect();
+                stop.store(true, Ordering::Relaxed);
+                (kept, consumer.abandon())
+            });
+            let outcome = outcome(&settings, geometry(8, 4000), None, Watch::follow, &stop, &live);
+            let (kept, untaken) = program.join().unwrap();
+            (outcome, kept, untaken + consumer.abandon())
+        });
+        let counters = outcome.streams[0];
+        assert_eq!((outcome.end.cause, kept.len()), (Cause::Signal, 5));
+        assert_eq!(kept.len() as u64 + untaken, counters.complete + counters.partial, "{counters:?}");
+        // The buffers outlive the run.
+        assert_eq!(kept.iter().map(|lent| lent.event().number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn several_threads_share_the_shots_of_a_run() {
+        let consumer = Consumer::new().unwrap();
+        let live = Live::default().with_consumer(Arc::clone(&consumer));
+        let settings = Settings { shots: Some(5000), ..without_file(Policy::Block) };
+        let numbers = std::thread::scope(|scope| {
+            let take = || {
+                let mut numbers = Vec::new();
+                while let Next::Event(lent) = consumer.next(Duration::from_secs(60)) {
+                    numbers.push(lent.event().number);
+                }
+                assert!(consumer.is_ended(), "a thread waited for a minute");
+                numbers
+            };
+            let threads = [(); 10].map(|()| scope.spawn(take));
+            outcome(&settings, geometry(8, 4000), None, Watch::follow, &AtomicBool::new(false), &live);
+            consumer.end();
+            let mut numbers: Vec<u64> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+            numbers.sort_unstable();
+            numbers
+        });
+        assert_eq!(numbers, (0..5000).collect::<Vec<_>>());
     }
 
     #[test]
