@@ -25,6 +25,7 @@ pub mod run;
 pub mod sink;
 pub mod stages;
 mod stream;
+pub mod summary;
 mod sys;
 pub mod tap;
 pub mod trigger;

@@ -3,7 +3,7 @@
 //! It runs an emulated probe in a child process and a recorder in this one, then reads the file back and verifies it.
 
 use crate::child::Probe;
-use crate::output::{Report, Summary, print_report, print_table};
+use crate::output::{Report, RunReport, print_report, print_table};
 use crate::record::over_udp;
 use crate::serve::ServeArgs;
 use crate::verify::{mismatch_message, yes_no};
@@ -66,7 +66,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct DemoReport {
     #[serde(flatten)]
-    summary: Summary,
+    run: RunReport,
     /// The file is consistent, and every packet sent is in the file or counted as lost.
     verified: bool,
     /// Number of packets compared with the probe's test pattern, sample by sample.
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result {
         verified: verdict.verified && accounted.is_ok(),
         packets_compared: verdict.links.iter().map(|link| link.pattern_packets).sum(),
         injected: injected(&outcome),
-        summary: Summary::of(&outcome),
+        run: RunReport::of(&outcome),
     };
     print_report(args.json, &report)?;
     page.into_iter().for_each(|page| page.linger(&stop));
@@ -172,17 +172,17 @@ impl Report for DemoReport {
             "faults injected".into(),
             format!("{lost} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted"),
         )];
-        rows.extend(self.summary.rows());
+        rows.extend(self.run.summary.rows());
         rows.push(("packets compared sample by sample".into(), self.packets_compared.to_string()));
         rows.push(("verified".into(), yes_no(self.verified)));
         print_table(&rows);
-        if let Some(hint) = self.summary.hint() {
+        if let Some(hint) = self.run.summary.hint() {
             outln!("{hint}");
         }
-        for warning in &self.summary.warnings {
+        for warning in &self.run.summary.warnings {
             crate::output::warn(warning);
         }
-        if let Some(file) = &self.summary.file {
+        if let Some(file) = &self.run.summary.file {
             let file = file.display();
             errln!("\nOpen it with:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]");
         }

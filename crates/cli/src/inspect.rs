@@ -3,9 +3,10 @@
 use crate::Result;
 use crate::array::ArrayReport;
 use crate::capture::{self, Capture};
-use crate::output::{Report, chunk_rows, print_report, print_table};
+use crate::output::{Report, print_report, print_table};
 use crate::plot;
 use serde::Serialize;
+use shotline_acquire::summary::chunk_rows;
 use shotline_store::Summary;
 use shotline_store::inspect::LossSummary;
 use shotline_store::nvme::{self, Listing, Target};

@@ -1,12 +1,10 @@
 //! Flags that choose a transport, and functions that open transports.
 
-use shotline_acquire::config::Settings;
-use shotline_backends::{Advice, OpenedSender, Options, Role, Sender, SenderParameters, Transport, advise, route};
+use shotline_backends::{OpenedSender, Options, Role, Sender, SenderParameters, Transport};
 use shotline_instrument::probe::{LinkRequest, LinkTransport};
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
-use shotline_wire::framing::description::Completions;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// Transport flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
@@ -35,37 +33,6 @@ impl SenderFlags {
         let options = Options { mtu, peer_mac, eal, receive_buffer: None };
         self.transport.check(role, &options).map(|()| options)
     }
-}
-
-/// Returns the transport of a receiver's settings, with `auto` resolved, and the options to open it.
-///
-/// # Errors
-/// As [`SenderFlags::options`], and if `auto` finds no route to the probe.
-pub fn from_settings(settings: &Settings) -> Result<(Transport, Options), String> {
-    let mut transport = settings.transport.clone().unwrap_or_default();
-    if transport == Transport::Auto {
-        transport = resolve_auto(settings)?;
-    }
-    let Settings { mtu, peer_mac, eal, receive_buffer, .. } = settings.clone();
-    let options = Options { mtu, peer_mac, eal, receive_buffer: receive_buffer.map(|bytes| bytes.0) };
-    transport.check(Role::Receiver, &options)?;
-    Ok((transport, options))
-}
-
-/// Resolves `auto` for these settings, and prints the choice.
-fn resolve_auto(settings: &Settings) -> Result<Transport, String> {
-    let local = settings.bind.or(settings.listen).map(|address| address.ip());
-    let local = local
-        .filter(|ip| !ip.is_unspecified())
-        .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), route::local_ip), Ok)
-        .map_err(|error| {
-            format!("--transport auto finds no route to the probe: {error}; name the local address with --bind")
-        })?;
-    let datagrams =
-        settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
-    let Advice { transport, why, .. } = advise(local, settings.links.filter(|_| datagrams));
-    errln!("transport: {why}");
-    Ok(transport)
 }
 
 /// Returns a function that opens a sending transport for each link of an emulated device.

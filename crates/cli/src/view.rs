@@ -4,7 +4,7 @@
 //! ratatui lays the lines out into a buffer of cells, which are then written relative to the cursor. So the terminal is
 //! not queried, it stays in its ordinary mode, and Ctrl-C stays a signal.
 
-use crate::output::{STDERR, busy, escape_controls};
+use crate::output::{STDERR, escape_controls};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::{AlignmentStatus, LinkStatus, Live, LiveCounters};
 use shotline_acquire::stages;
+use shotline_acquire::summary::busy;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

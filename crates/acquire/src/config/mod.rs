@@ -12,6 +12,7 @@ mod resolved;
 mod schema;
 mod settings;
 mod template;
+mod transport;
 mod units;
 mod values;
 
@@ -22,5 +23,6 @@ pub use resolved::ResolvedSettings;
 pub use schema::schema;
 pub use settings::{Key, Settings};
 pub use template::{Help, template, toml_value};
+pub use transport::ChosenTransport;
 pub use units::{Bytes, Nanoseconds};
 pub use values::{Align, Compression, number, peer, queue_pair};

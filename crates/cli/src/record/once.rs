@@ -2,13 +2,13 @@
 
 use super::args::Args;
 use crate::log::with_log;
-use crate::output::{self, Summary, print_report};
-use crate::transport;
+use crate::output::{self, RunReport, print_report};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
-use shotline_acquire::config::Settings;
+use shotline_acquire::config::{ChosenTransport, Settings};
 use shotline_acquire::live::{Live, Notice, Refused};
 use shotline_acquire::run::{Outcome, RunError, run as acquire};
+use shotline_acquire::summary::Summary;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,7 +33,7 @@ impl Args {
             live.on_notice(move |notice| announce(&notice, shows_notices));
             with_log(self.log, live, || run_on_transport(settings, stop, live))
         })?;
-        print_report(self.json, &Summary::of(&outcome))?;
+        print_report(self.json, &RunReport::of(&outcome))?;
         Ok(outcome)
     }
 }
@@ -84,6 +84,7 @@ fn announce(notice: &Notice, shows: bool) {
 
 /// Runs over the transport that the settings name.
 fn run_on_transport(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
-    let (transport, options) = transport::from_settings(settings).map_err(RunError::Settings)?;
+    let ChosenTransport { transport, options, reason } = settings.choose_transport().map_err(RunError::Settings)?;
+    reason.iter().for_each(|reason| errln!("transport: {reason}"));
     acquire(settings, stop, live, |parameters, regions| transport.open(parameters, &options, regions))
 }

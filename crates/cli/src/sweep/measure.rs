@@ -4,7 +4,6 @@ use super::common::Common;
 use super::files::Scratch;
 use super::point::{Point, ShotTiming};
 use crate::child::Probe;
-use crate::output::ByCause;
 use crate::record::over_udp;
 use crate::{Result, signals};
 use serde::Serialize;
@@ -13,8 +12,9 @@ use shotline_acquire::control::Control;
 use shotline_acquire::counters::StreamCounters;
 use shotline_acquire::live::Live;
 use shotline_acquire::run::{Cause, Outcome};
+use shotline_acquire::summary::{ByCause, by_cause};
 use shotline_wire::setup::{Describe, Report};
-use shotline_wire::shot::{DropCause, DropCounters, Geometry};
+use shotline_wire::shot::{DropCause, Geometry};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -223,7 +223,6 @@ impl Run {
 
 impl LinkCounters {
     fn of(counters: &StreamCounters, report: Option<&Report>, packets: u64, timing: ShotTiming, seconds: f64) -> Self {
-        let by_cause = |drops: &DropCounters| drops.iter().map(|(cause, count)| (cause.name(), count)).collect();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let triggered = report.filter(|_| timing == ShotTiming::Trigger);
         Self {
