@@ -106,31 +106,23 @@ fn kind_of_control(error: &ControlError) -> ErrorKind {
 
 fn kind_of_store(error: &StoreError) -> ErrorKind {
     match error {
-        StoreError::Io { source, .. } => ErrorKind::Io(source.raw_os_error()),
+        StoreError::Io { source, .. } => ErrorKind::Io(Some(source.raw_os_error())),
         _ => ErrorKind::Invalid,
     }
 }
 
-/// Replaces flags of `shotline record` by the names of the settings: `--pool-memory` becomes `pool_memory=`.
+/// Replaces flags of `shotline record` by the names of the settings: `--pool-memory` becomes `pool_memory`.
 fn with_names_of_settings(message: &str) -> String {
     let mut parts = message.split("--");
     let mut words = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let len = part.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')).unwrap_or(part.len());
-        let (flag, rest) = part.split_at(len);
+        let is_in_flag = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let (flag, rest) = part.split_at(part.find(|c| !is_in_flag(c)).unwrap_or(part.len()));
         let name = flag.replace('-', "_");
-        match Key::ALL.into_iter().find(|key| key.name() == name) {
-            // What follows a space is the value.
-            Some(_) => words.extend([&name, "=", rest.strip_prefix(' ').filter(|rest| is_value(rest)).unwrap_or(rest)]),
-            None => words.extend(["--", part]),
-        }
+        let is_setting = Key::ALL.into_iter().any(|key| key.name() == name);
+        words.extend(if is_setting { [name.as_str(), rest] } else { ["--", part] });
     }
     words
-}
-
-/// Returns `true` if a text begins with a value and not with the next word of a sentence.
-fn is_value(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -140,11 +132,11 @@ mod tests {
     #[test]
     fn messages_name_settings_and_not_flags() {
         for (message, words) in [
-            ("use a larger --pool", "use a larger pool="),
-            ("use --pool 12MiB", "use pool=12MiB"),
-            ("use --pool-memory heap, or --transport udp", "use pool_memory= heap, or transport= udp"),
+            ("use a larger --pool", "use a larger pool"),
+            ("use --pool 12MiB", "use pool 12MiB"),
+            ("use --pool-memory heap, or --transport udp", "use pool_memory heap, or transport udp"),
             ("run shotline doctor --json -- or not", "run shotline doctor --json -- or not"),
-            ("--shots", "shots="),
+            ("--shots", "shots"),
             ("nothing", "nothing"),
         ] {
             assert_eq!(Error::new(ErrorKind::Invalid, message).to_string(), words);

@@ -1,5 +1,17 @@
 //! Runs, emulated probes and endpoints as handles that any thread of a program may use: what the bindings of Python
 //! (crate `python`) and C (crate `capi`) share.
 //!
+//! - [`Recorder`]: a run that hands every shot to the program, and records it if wanted.
+//! - [`Emulator`]: an emulated probe in this process.
+//!
 //! A handle owns its thread and what it has opened, and ends both when it is closed or dropped. Nothing here knows a
 //! language: the bindings convert values and errors, and release the interpreter's lock.
+
+mod emulator;
+mod error;
+mod process;
+mod recorder;
+
+pub use emulator::Emulator;
+pub use error::{Error, ErrorKind};
+pub use recorder::{Next, Recorder, ShotLosses, causes, check_end};

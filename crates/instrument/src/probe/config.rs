@@ -2,11 +2,13 @@
 
 use super::array;
 use super::faults::FaultRates;
+use super::given::GivenShots;
 use super::pace::Pace;
 use serde::{Deserialize, Serialize};
 use shotline_compute::ultrasound::Array;
 use shotline_wire::shot::{MAX_SHOTS, Packing};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Model name in set-up messages.
 pub const MODEL: &str = "Shotline emulated probe";
@@ -33,6 +35,9 @@ pub struct Config {
     pub sample_rate_hz: Option<u32>,
     /// HDF5 file with recorded radio-frequency data (`/data/rf_data/frame_N/shot_M`). `None`: test patterns.
     pub input: Option<PathBuf>,
+    /// Samples from the program that runs the probe, instead of an input.
+    #[serde(skip)]
+    pub given: Option<Arc<GivenShots>>,
     /// Factor from the input's values to samples. `None`: 1 if they fit the resolution, else the factor that makes them
     /// fit.
     pub scale: Option<f64>,
@@ -88,6 +93,7 @@ impl Default for Config {
             packing: Packing::Packed12,
             sample_rate_hz: None,
             input: None,
+            given: None,
             scale: None,
             array: None,
             phantom: None,
@@ -147,7 +153,7 @@ pub enum ConfigError {
         found: f64,
     },
     /// Two sources of samples.
-    #[error("expected one source of samples, found an input file and a phantom")]
+    #[error("expected one source of samples, found several of: an input file, samples of the program, a phantom")]
     Sources,
     /// A reordering depth out of range.
     #[error("expected a reordering depth of 1 to {MAX_REORDER_DEPTH} packets, found {found}")]
@@ -188,10 +194,11 @@ impl Config {
         for (what, found) in [sample_rate, ("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {
             found.map_or(Ok(()), |found| positive(what, found))?;
         }
+        let sources = [self.input.is_some(), self.given.is_some(), self.phantom.is_some()];
+        if sources.into_iter().filter(|is_given| *is_given).count() > 1 {
+            return Err(ConfigError::Sources);
+        }
         if let Some(phantom) = &self.phantom {
-            if self.input.is_some() {
-                return Err(ConfigError::Sources);
-            }
             positive("the number of phases", phantom.phases.into())?;
             self.array.as_ref().map_or(Ok(()), |array| check_array(array, positive))?;
         }

@@ -1,12 +1,14 @@
-//! Sample sources of a probe: test patterns, recorded radio-frequency data or a phantom.
+//! Sample sources of a probe: test patterns, recorded radio-frequency data, samples of a program, or a phantom.
 
 use super::Config;
 use super::error::SampleError;
+use super::given::GivenShots;
 use super::phantom::{Echoes, PhantomReport};
 use super::rf::{RfFile, RfReport};
 use serde::Serialize;
 use shotline_compute::{pack12, prbs};
 use shotline_wire::shot::{Geometry, Packing};
+use std::sync::Arc;
 
 /// Default samples per channel of a test pattern.
 pub const DEFAULT_SAMPLES: u32 = 2000;
@@ -27,6 +29,7 @@ enum Kind {
     /// The pattern number is the distinct shot's number.
     Prbs,
     Rf(RfFile),
+    Given(Arc<GivenShots>),
     Phantom(Box<Echoes>),
 }
 
@@ -79,6 +82,9 @@ impl Source {
             let echoes = Echoes::new(&array, phantom, elements, &geometry, |period| then(period, &geometry))?;
             return Ok(Self { geometry, period: echoes.period(), kind: Kind::Phantom(Box::new(echoes)) });
         }
+        if let Some(given) = &config.given {
+            return Self::given(config, given);
+        }
         let Some(path) = &config.input else {
             let samples = config.samples.unwrap_or(DEFAULT_SAMPLES);
             let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
@@ -101,6 +107,20 @@ impl Source {
         Ok(Self { geometry: geometry(samples, rate)?, period: rf.shots() as u32, kind: Kind::Rf(rf) })
     }
 
+    /// Sends the samples of a program.
+    fn given(config: &Config, given: &Arc<GivenShots>) -> Result<Self, SampleError> {
+        let Config { links, channels, bits, packing, .. } = *config;
+        let found_samples = given.samples_per_channel();
+        let requested = config.samples.unwrap_or(found_samples);
+        let found_channels = given.channels();
+        if found_channels != usize::from(links) * usize::from(channels) || requested > found_samples {
+            return Err(SampleError::GivenMismatch { links, channels, found_channels, found_samples, requested });
+        }
+        let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
+        let geometry = Geometry::new(channels, requested, bits, packing, rate)?;
+        Ok(Self { geometry, period: given.shots(), kind: Kind::Given(Arc::clone(given)) })
+    }
+
     /// Returns the geometry of each link's shots, unless a receiver requests fewer samples.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -114,7 +134,7 @@ impl Source {
     /// Returns a description for reports.
     pub fn report(&self) -> SourceReport {
         let (rf, phantom) = match &self.kind {
-            Kind::Prbs => (None, None),
+            Kind::Prbs | Kind::Given(_) => (None, None),
             Kind::Rf(rf) => (Some(rf.report().clone()), None),
             Kind::Phantom(echoes) => (None, Some(echoes.report().clone())),
         };
@@ -125,7 +145,7 @@ impl Source {
     pub fn pattern_period(&self) -> u32 {
         match self.kind {
             Kind::Prbs => self.period,
-            Kind::Rf(_) | Kind::Phantom(_) => 0,
+            Kind::Rf(_) | Kind::Given(_) | Kind::Phantom(_) => 0,
         }
     }
 
@@ -142,6 +162,7 @@ impl Source {
         match &self.kind {
             Kind::Prbs => prbs::write_shot(stream, pattern.into(), geometry, out),
             Kind::Rf(rf) => pack(&rf.time_major(pattern as usize, channels, samples), geometry.packing(), out),
+            Kind::Given(given) => pack(&given.time_major(pattern, channels, samples), geometry.packing(), out),
             Kind::Phantom(echoes) => pack(&echoes.time_major(pattern, channels, samples), geometry.packing(), out),
         }
     }
@@ -205,6 +226,26 @@ mod tests {
         }
         let report = source.report().rf.unwrap();
         assert_eq!((report.scale, report.clipped), (1.0, 0));
+    }
+
+    #[test]
+    fn given_samples_are_split_over_links() {
+        let samples: Vec<i16> = (0..2 * 5 * 8).collect();
+        let given = Some(Arc::new(GivenShots::new(samples.clone(), (2, 5, 8), 12).unwrap()));
+        let config = Config { links: 2, channels: 4, given, ..Config::default() };
+        let source = Source::new(&config).unwrap();
+        assert_eq!((source.geometry().samples(), source.period(), source.pattern_period()), (5, 2, 0));
+        // Shot 1, sample 3, channel 2 of link 1.
+        assert_eq!(unpacked(&source, 1, 1)[3 * 4 + 2], 40 + 3 * 8 + 6);
+        let refused = |config: Config| Source::new(&config).unwrap_err().to_string();
+        let channels = refused(Config { channels: 6, ..config.clone() });
+        assert!(channels.contains("found 8 channels"), "{channels}");
+        let too_many = refused(Config { samples: Some(6), ..config });
+        assert!(too_many.contains("at most 5 samples"), "{too_many}");
+        let shape = |shape, bits| GivenShots::new(samples.clone(), shape, bits).unwrap_err().to_string();
+        assert!(shape((2, 5, 7), 12).contains("found 80 samples"), "too many");
+        assert!(GivenShots::new(Vec::new(), (0, 5, 7), 12).is_err());
+        assert!(shape((2, 5, 8), 6).contains("expected samples of 6 bits, found 32"));
     }
 
     #[test]

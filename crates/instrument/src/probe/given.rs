@@ -1,0 +1,68 @@
+//! Samples that a program gives to a probe.
+
+use super::error::SampleError;
+use std::fmt;
+
+/// The distinct shots of a probe, from a program.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GivenShots {
+    /// Samples in the order shot, sample, channel, with the channels of all links side by side.
+    samples: Vec<i16>,
+    shots: u32,
+    samples_per_channel: u32,
+    channels: usize,
+}
+
+impl GivenShots {
+    /// Takes samples in the order shot, sample, channel. `bits` is the resolution that they must fit.
+    ///
+    /// # Errors
+    /// If a number is 0, the samples are not that many, or one does not fit the resolution.
+    pub fn new(
+        samples: Vec<i16>,
+        (shots, samples_per_channel, channels): (u32, u32, usize),
+        bits: u8,
+    ) -> Result<Self, SampleError> {
+        let count = u64::from(shots) * u64::from(samples_per_channel) * channels as u64;
+        if count == 0 || count != samples.len() as u64 {
+            return Err(SampleError::GivenShape {
+                shots,
+                samples: samples_per_channel,
+                channels,
+                found: samples.len(),
+            });
+        }
+        let half = 1_i32 << (bits.clamp(1, 16) - 1);
+        if let Some(found) = samples.iter().copied().find(|sample| !(-half..half).contains(&i32::from(*sample))) {
+            return Err(SampleError::GivenRange { bits, found });
+        }
+        Ok(Self { samples, shots, samples_per_channel, channels })
+    }
+
+    /// Returns the number of distinct shots.
+    pub fn shots(&self) -> u32 {
+        self.shots
+    }
+    /// Returns the samples per channel of a shot.
+    pub fn samples_per_channel(&self) -> u32 {
+        self.samples_per_channel
+    }
+    /// Returns the channels of all links together.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Returns `samples` samples of some channels of one shot, in the order sample, channel.
+    pub(super) fn time_major(&self, shot: u32, channels: std::ops::Range<usize>, samples: usize) -> Vec<i16> {
+        let len = self.samples_per_channel as usize * self.channels;
+        let rows = self.samples[shot as usize * len..][..len].chunks(self.channels).take(samples);
+        rows.flat_map(|row| row[channels.clone()].iter().copied()).collect()
+    }
+}
+
+impl fmt::Debug for GivenShots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shots, samples_per_channel, channels, .. } = self;
+        write!(f, "{shots} shots of {samples_per_channel} samples of {channels} channels")
+    }
+}
