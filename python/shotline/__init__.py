@@ -1,6 +1,10 @@
-"""Access to recordings of Shotline as numpy arrays: lazy, fast, and with complete information about losses.
+"""Shots of fast instruments as numpy arrays, recorded or as they arrive, with complete information about losses.
 
     import shotline
+
+    with shotline.record(probe="[::1]:47910", shots=1000, out="run.h5") as recorder:
+        for shot in recorder:  # views of the memory into which the shots were received
+            print(shot.number, shot.state.name, shot.samples.std())
 
     with shotline.open("run.h5") as run:
         shot = run.shots[2]
@@ -13,9 +17,35 @@ samples are unpacked by the package itself, on several threads and with the inte
 and lost shots read as zeros: use `state` and `presence`, not the value, to distinguish them from samples.
 """
 
+from ._geometry import Geometry
 from ._kernels import pack12, unpack12
-from ._run import Geometry, Link, Run, open
+from ._live import LiveShot
+from ._native import RunError
+from ._probe import Emulator, Probe, ProbeDescription, ProbeStatus
+from ._record import Recorder, record
+from ._run import Link, Run, open
 from ._samples import Samples
+from ._settings import Settings
 from ._shots import Shot, Shots, State
 
-__all__ = ["Geometry", "Link", "Run", "Samples", "Shot", "Shots", "State", "open", "pack12", "unpack12"]
+__all__ = [
+    "Emulator",
+    "Geometry",
+    "Link",
+    "LiveShot",
+    "Probe",
+    "ProbeDescription",
+    "ProbeStatus",
+    "Recorder",
+    "Run",
+    "RunError",
+    "Samples",
+    "Settings",
+    "Shot",
+    "Shots",
+    "State",
+    "open",
+    "pack12",
+    "record",
+    "unpack12",
+]

@@ -78,6 +78,9 @@ pub enum ControlError {
         /// The probe's set-up address.
         probe: SocketAddr,
     },
+    /// The probe did not accept a trigger.
+    #[error("{0}")]
+    NotTriggered(String),
     /// The reply does not match the request.
     #[error(
         "the probe at {probe} sent an unexpected reply to a {request} request: it does not follow docs/wire-formats.md"
@@ -270,6 +273,33 @@ impl<'a> Control<'a> {
             Acknowledgement::parse(datagram).ok().filter(|reply| reply.trigger == trigger)
         })
         .map(|reply| reply.verdict)
+    }
+
+    /// Sends a trigger command, and returns the number of its shot. `sequence`: its number, of which a probe executes each
+    /// once; none for a random one. With `command_only` the probe checks the command and acquires no shot.
+    ///
+    /// # Errors
+    /// Those of [`Self::trigger`], and [`ControlError::NotTriggered`] if the probe does not accept it.
+    pub fn trigger_shot(&mut self, sequence: Option<u32>, command_only: bool) -> Result<u64, ControlError> {
+        let sequence = sequence.map_or_else(|| random(self.probe), Ok)?;
+        let verdict = self.trigger(Trigger { command_only, ..Trigger::new(sequence) })?;
+        let reason = match verdict {
+            Verdict::Accepted { shot } => return Ok(shot),
+            Verdict::Busy => {
+                "the probe missed the trigger: a shot is in progress; wait until it is sent".into()
+            }
+            Verdict::NotRunning => {
+                "the probe does not accept trigger commands now: run shotline probe start --external".into()
+            }
+            Verdict::Repeated => format!(
+                "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status shows what was sent); use another --sequence"
+            ),
+            Verdict::Owned => {
+                "the probe refused: another receiver controls it; use --take-over to execute this trigger without taking over control".into()
+            }
+            Verdict::Other(code) => format!("the probe answered with verdict {code}: see its manual"),
+        };
+        Err(ControlError::NotTriggered(reason))
     }
 
     fn unexpected_reply(&self, request: &'static str) -> ControlError {

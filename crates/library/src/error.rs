@@ -100,6 +100,7 @@ fn kind_of_control(error: &ControlError) -> ErrorKind {
         ControlError::Refused { .. }
         | ControlError::Owned { .. }
         | ControlError::NoSequences { .. }
+        | ControlError::NotTriggered(_)
         | ControlError::UnexpectedReply { .. } => ErrorKind::Refused,
     }
 }

@@ -2,6 +2,7 @@
 //! (crate `python`) and C (crate `capi`) share.
 //!
 //! - [`Recorder`]: a run that hands every shot to the program, and records it if wanted.
+//! - [`Probe`]: requests to a probe.
 //! - [`Emulator`]: an emulated probe in this process.
 //!
 //! A handle owns its thread and what it has opened, and ends both when it is closed or dropped. Nothing here knows a
@@ -9,9 +10,11 @@
 
 mod emulator;
 mod error;
+mod probe;
 mod process;
 mod recorder;
 
 pub use emulator::Emulator;
 pub use error::{Error, ErrorKind};
+pub use probe::Probe;
 pub use recorder::{Next, Recorder, ShotLosses, causes, check_end};

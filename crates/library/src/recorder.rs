@@ -193,6 +193,11 @@ impl Recorder {
         self.consumer.stop_waiting();
     }
 
+    /// Returns `true` if the run is over and all shots were taken.
+    pub fn is_ended(&self) -> bool {
+        self.consumer.is_ended()
+    }
+
     /// Returns the shots that the program did not get.
     pub fn losses(&self) -> ShotLosses {
         let mut losses = lock(&self.losses);

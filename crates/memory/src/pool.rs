@@ -134,6 +134,10 @@ impl Buffer {
     pub fn zero(&self, offset: u32, len: u32) {
         self.pool.region.zero(self.region_offset(offset, len), len as usize);
     }
+    /// Returns `true` if the buffer is mapped into this process, so that [`Self::address`] may be called.
+    pub fn is_mapped(&self) -> bool {
+        self.pool.region.is_mapped()
+    }
     /// Returns the address of `offset`, for code that fills or stores `len` bytes.
     ///
     /// # Panics

@@ -6,6 +6,7 @@
 
 mod dsp;
 mod error;
+mod record;
 mod recording;
 mod samples;
 
@@ -17,6 +18,10 @@ mod native {
     #[pymodule_export]
     use crate::dsp::{DownConverter, Spectrum};
     use crate::error::Failure;
+    #[pymodule_export]
+    use crate::error::RunError;
+    #[pymodule_export]
+    use crate::record::{Emulator, Event, Probe, Recorder, Slot};
     #[pymodule_export]
     use crate::recording::Recording;
     use numpy::{PyReadonlyArray1, PyReadwriteArray1};

@@ -1,6 +1,7 @@
 //! A recording that is open for reading, as a Python object.
 
 use crate::error::Failure;
+use crate::record::geometry;
 use crate::samples::{Element, Selection, Stride, read};
 use numpy::{Element as NumpyElement, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
@@ -69,22 +70,10 @@ impl Recording {
         self.with(py, |recording| {
             let run = recording.run();
             let links = run.links.iter().map(|link| {
-                let g = link.geometry;
-                serde_json::json!({
-                    "name": link.name,
-                    "stream": link.stream,
-                    "channels": g.channels(),
-                    "samples": g.samples(),
-                    "bits": g.bits(),
-                    "packing": g.packing().name(),
-                    "sample_rate_hz": g.sample_rate_hz(),
-                    "packets": g.packets(),
-                    "trailer": g.trailer().name(),
-                    "sample_bytes": g.sample_bytes(),
-                    "trailer_offset": g.trailer_offset(),
-                    "shot_bytes": g.shot_bytes(),
-                    "slot_bytes": g.slot_bytes(),
-                })
+                let mut about = geometry(&link.geometry);
+                about["name"] = link.name.as_str().into();
+                about["stream"] = link.stream.into();
+                about
             });
             let links: Vec<_> = links.collect();
             let about = serde_json::json!({ "run": run, "links": links, "joined": run.joined() });

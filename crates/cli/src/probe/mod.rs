@@ -12,7 +12,7 @@ use shotline_acquire::config::peer;
 use shotline_acquire::control::Control;
 use shotline_wire::crc;
 use shotline_wire::framing::description::Keys;
-use shotline_wire::setup::{Configure, Describe, Mode, Sequence, Start, Trigger, Verdict};
+use shotline_wire::setup::{Configure, Describe, Mode, Sequence, Start};
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -281,29 +281,8 @@ fn trigger(args: &TriggerArgs) -> Result {
     let sequence = args.sequence.map_or_else(random, Ok)?;
     let mut control = args.owner.control(&args.target)?;
     let start = Instant::now();
-    let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
+    let shot = control.trigger_shot(Some(sequence), args.command_only)?;
     let response_us = start.elapsed().as_secs_f64() * 1e6;
-    let shot = match verdict {
-        Verdict::Accepted { shot } => shot,
-        Verdict::Busy => {
-            return Err("the probe missed the trigger: a shot is in progress; wait until it is sent".into());
-        }
-        Verdict::NotRunning => {
-            return Err("the probe does not accept trigger commands now: run shotline probe start --external".into());
-        }
-        Verdict::Repeated => {
-            return Err(format!(
-                "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status shows what was sent); use another --sequence"
-            )
-            .into());
-        }
-        Verdict::Owned => {
-            return Err(
-                "the probe refused: another receiver controls it; use --take-over to execute this trigger without taking over control".into(),
-            );
-        }
-        Verdict::Other(code) => return Err(format!("the probe answered with verdict {code}: see its manual").into()),
-    };
     let command_only = args.command_only;
     print_report(
         args.target.json,

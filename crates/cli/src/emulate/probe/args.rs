@@ -150,6 +150,7 @@ impl Probe {
             packing: if self.int16 { Packing::Int16Le } else { Packing::Packed12 },
             sample_rate_hz: self.sample_rate_hz,
             input: self.input.clone(),
+            given: None,
             scale: self.scale,
             array: self.array(),
             phantom: self.phantom.then(|| Phantom { phases: self.phases, seed: self.seed.unwrap_or(0) }),

@@ -1,0 +1,50 @@
+//! Runs, emulated probes and probes as Python objects.
+
+mod emulator;
+mod event;
+mod probe;
+mod recorder;
+
+pub use emulator::Emulator;
+pub use event::{Event, Slot};
+pub use probe::Probe;
+pub use recorder::Recorder;
+
+use crate::error::Failure;
+use shotline_wire::shot::Geometry;
+use std::time::Duration;
+
+/// Returns a geometry with the names of the Python class `Geometry`.
+pub fn geometry(g: &Geometry) -> serde_json::Value {
+    serde_json::json!({
+        "channels": g.channels(),
+        "samples": g.samples(),
+        "bits": g.bits(),
+        "packing": g.packing().name(),
+        "sample_rate_hz": g.sample_rate_hz(),
+        "packets": g.packets(),
+        "trailer": g.trailer().name(),
+        "sample_bytes": g.sample_bytes(),
+        "trailer_offset": g.trailer_offset(),
+        "shot_bytes": g.shot_bytes(),
+        "slot_bytes": g.slot_bytes(),
+    })
+}
+
+/// Converts a time in seconds; none is forever.
+fn duration(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    let convert = |seconds: f64| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Failure::Value(format!("expected a time in seconds of 0 or more, found {seconds}")))
+    };
+    seconds.filter(|seconds| *seconds != f64::INFINITY).map(convert).transpose()
+}
+
+/// Parses settings that the Python part has written as JSON.
+fn parse<T: serde::de::DeserializeOwned>(json: &str) -> Result<T, Failure> {
+    serde_json::from_str(json).map_err(|error| {
+        // Line and column are those of the JSON text, which the caller has not seen.
+        let words = error.to_string();
+        Failure::Value(words.split(" at line ").next().unwrap_or_default().to_owned())
+    })
+}
