@@ -156,12 +156,19 @@ class Recorder:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        about: dict[str, Any] = json.loads(self._native.about() or "{}")
-        return about
+        about = self._native.about()
+        if about is None:
+            raise ValueError("the sender is not known before its first packets have arrived: take a shot first")
+        described: dict[str, Any] = json.loads(about)
+        return described
 
     @cached_property
     def geometry(self) -> Geometry:
-        """The shape of a link's shots."""
+        """The shape of a link's shots.
+
+        Raises:
+            ValueError: If a sender without set-up is not known yet: take a shot first. As for the next three.
+        """
         return Geometry(**self._about["geometry"])
 
     @cached_property
@@ -235,4 +242,4 @@ class Recorder:
 
     def __repr__(self) -> str:
         counters = self.counters
-        return f"<run of {self.instrument}: {counters['taken']} shots taken, {counters['held']} held>"
+        return f"<run in progress: {counters['taken']} shots taken, {counters['held']} held>"

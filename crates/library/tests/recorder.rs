@@ -5,6 +5,7 @@ use shotline_acquire::run::Cause;
 use shotline_instrument::probe::{Config, GivenShots};
 use shotline_library::{Emulator, ErrorKind, Next, Recorder};
 use shotline_store::read::Recording;
+use shotline_wire::shot::Packing;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ fn take_all(recorder: &Recorder) -> Vec<u64> {
 #[test]
 fn a_program_takes_the_shots_of_a_probe() {
     let samples: Vec<i16> = (0..3 * 64 * 8).map(|i| (i % 4000 - 2000) as i16).collect();
-    let given = Some(Arc::new(GivenShots::new(samples.clone(), (3, 64, 8), 12).unwrap()));
-    let emulator = emulator(Config { given, packing: shotline_wire::shot::Packing::Int16Le, ..small() });
+    let given = Some(Arc::new(GivenShots::new(samples.clone(), (3, 64, 8), 12, Packing::Int16Le).unwrap()));
+    let emulator = emulator(Config { given, packing: Packing::Int16Le, ..small() });
     let recorder = Recorder::start(Settings { shots: Some(300), samples: Some(64), ..settings(&emulator) }).unwrap();
     assert!(recorder.wait_started(LONG).unwrap());
     let mut numbers = BTreeSet::new();

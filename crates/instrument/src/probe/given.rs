@@ -1,6 +1,7 @@
 //! Samples that a program gives to a probe.
 
 use super::error::SampleError;
+use shotline_wire::shot::Packing;
 use std::fmt;
 
 /// The distinct shots of a probe, from a program.
@@ -14,7 +15,8 @@ pub struct GivenShots {
 }
 
 impl GivenShots {
-    /// Takes samples in the order shot, sample, channel. `bits` is the resolution that they must fit.
+    /// Takes samples in the order shot, sample, channel. They must fit the resolution: `bits`, signed
+    /// unless the packing is that of unsigned bytes.
     ///
     /// # Errors
     /// If a number is 0, the samples are not that many, or one does not fit the resolution.
@@ -22,6 +24,7 @@ impl GivenShots {
         samples: Vec<i16>,
         (shots, samples_per_channel, channels): (u32, u32, usize),
         bits: u8,
+        packing: Packing,
     ) -> Result<Self, SampleError> {
         let count = u64::from(shots) * u64::from(samples_per_channel) * channels as u64;
         if count == 0 || count != samples.len() as u64 {
@@ -32,8 +35,9 @@ impl GivenShots {
                 found: samples.len(),
             });
         }
-        let half = 1_i32 << (bits.clamp(1, 16) - 1);
-        if let Some(found) = samples.iter().copied().find(|sample| !(-half..half).contains(&i32::from(*sample))) {
+        let values = 1_i32 << bits.clamp(1, 16);
+        let range = if packing == Packing::Uint8 { 0..values } else { -values / 2..values / 2 };
+        if let Some(found) = samples.iter().copied().find(|sample| !range.contains(&i32::from(*sample))) {
             return Err(SampleError::GivenRange { bits, found });
         }
         Ok(Self { samples, shots, samples_per_channel, channels })

@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn given_samples_are_split_over_links() {
         let samples: Vec<i16> = (0..2 * 5 * 8).collect();
-        let given = Some(Arc::new(GivenShots::new(samples.clone(), (2, 5, 8), 12).unwrap()));
+        let given = Some(Arc::new(GivenShots::new(samples.clone(), (2, 5, 8), 12, Packing::Packed12).unwrap()));
         let config = Config { links: 2, channels: 4, given, ..Config::default() };
         let source = Source::new(&config).unwrap();
         assert_eq!((source.geometry().samples(), source.period(), source.pattern_period()), (5, 2, 0));
@@ -242,9 +242,12 @@ mod tests {
         assert!(channels.contains("found 8 channels"), "{channels}");
         let too_many = refused(Config { samples: Some(6), ..config });
         assert!(too_many.contains("at most 5 samples"), "{too_many}");
-        let shape = |shape, bits| GivenShots::new(samples.clone(), shape, bits).unwrap_err().to_string();
+        let shape =
+            |shape, bits| GivenShots::new(samples.clone(), shape, bits, Packing::Packed12).unwrap_err().to_string();
         assert!(shape((2, 5, 7), 12).contains("found 80 samples"), "too many");
-        assert!(GivenShots::new(Vec::new(), (0, 5, 7), 12).is_err());
+        assert!(GivenShots::new(Vec::new(), (0, 5, 7), 12, Packing::Packed12).is_err());
+        assert!(GivenShots::new(vec![255], (1, 1, 1), 8, Packing::Uint8).is_ok());
+        assert!(GivenShots::new(vec![-1], (1, 1, 1), 8, Packing::Uint8).is_err());
         assert!(shape((2, 5, 8), 6).contains("expected samples of 6 bits, found 32"));
     }
 

@@ -28,7 +28,7 @@ impl Emulator {
             .parse()
             .map_err(|_| Failure::Value(format!("expected an address and a port such as [::1]:0, found {listen}")))?;
         if let Some((samples, shape)) = given {
-            let given = GivenShots::new(samples.as_slice()?.to_vec(), shape, config.bits);
+            let given = GivenShots::new(samples.as_slice()?.to_vec(), shape, config.bits, config.packing);
             config.given = Some(Arc::new(given.map_err(|error| Failure::Value(error.to_string()))?));
         }
         Ok(Self(py.detach(|| Handle::start(config, listen))?))
