@@ -119,7 +119,7 @@ pub struct Slot {
 
 #[pymethods]
 impl Slot {
-    /// Returns a view of the bytes. It is writable if nobody else uses them.
+    /// Returns a view of the bytes. It is writable if the program alone uses them.
     ///
     /// # Safety
     /// `view` is a buffer that the interpreter passes, and `flags` are its requirements.
@@ -134,7 +134,7 @@ impl Slot {
         }
         let len = buffer.len();
         // SAFETY: `view` is the interpreter's. The bytes are valid while `slf` lives, to which the view holds a reference:
-        // it owns the event, whose buffer no one fills before it is dropped. With a file the recorder reads them, so that
+        // it owns the event, whose buffer is not filled again before it is dropped. With a file the recorder reads them, so that
         // the view is read-only.
         let filled = unsafe {
             let bytes = buffer.address(0, len).cast();
