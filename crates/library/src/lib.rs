@@ -12,7 +12,9 @@ mod emulator;
 mod error;
 mod probe;
 mod process;
+pub mod reading;
 mod recorder;
+pub mod samples;
 
 pub use emulator::Emulator;
 pub use error::{Error, ErrorKind};

@@ -36,6 +36,12 @@ impl From<shotline_library::Error> for Failure {
     }
 }
 
+impl From<String> for Failure {
+    fn from(words: String) -> Self {
+        Self::Value(words)
+    }
+}
+
 impl From<numpy::AsSliceError> for Failure {
     fn from(_: numpy::AsSliceError) -> Self {
         Self::Value("expected a contiguous array, found one with gaps".into())

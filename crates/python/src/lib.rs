@@ -8,7 +8,6 @@ mod dsp;
 mod error;
 mod record;
 mod recording;
-mod samples;
 
 use pyo3::prelude::*;
 

@@ -1,11 +1,11 @@
 //! A recording that is open for reading, as a Python object.
 
 use crate::error::Failure;
-use crate::record::geometry;
-use crate::samples::{Element, Selection, Stride, read};
 use numpy::{Element as NumpyElement, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use shotline_library::reading::{Axis, about, check_links, select};
+use shotline_library::samples::{Element, read};
 use shotline_store::read as store;
 use shotline_store::rows::Row;
 use std::collections::BTreeMap;
@@ -16,8 +16,6 @@ use std::sync::{PoisonError, RwLock};
 type CountsByName = BTreeMap<String, u64>;
 /// Counters of each stream, and of the whole run.
 type RunCounters = (BTreeMap<u32, CountsByName>, CountsByName);
-/// An axis as given by Python's `slice.indices` and `len`: start, step, count.
-type Axis = (usize, isize, usize);
 
 /// An open recording. Several threads may use it at once: readers share it, and release the interpreter's lock.
 #[pyclass(frozen, module = "shotline._native")]
@@ -67,18 +65,7 @@ impl Recording {
 
     /// Returns the properties of the run and its links, as JSON.
     fn about(&self, py: Python<'_>) -> Result<String, Failure> {
-        self.with(py, |recording| {
-            let run = recording.run();
-            let links = run.links.iter().map(|link| {
-                let mut about = geometry(&link.geometry);
-                about["name"] = link.name.as_str().into();
-                about["stream"] = link.stream.into();
-                about
-            });
-            let links: Vec<_> = links.collect();
-            let about = serde_json::json!({ "run": run, "links": links, "joined": run.joined() });
-            Ok(about.to_string())
-        })
+        self.with(py, |recording| Ok(about(recording).to_string()))
     }
 
     /// Returns rows of a link's table, with a column for each field.
@@ -191,36 +178,9 @@ impl Recording {
         threads: usize,
     ) -> Result<(), Failure> {
         self.with(py, |recording| {
-            check_links(recording, &links)?;
-            let geometries = || links.iter().map(|link| recording.run().links[*link].geometry);
-            let all_channels = geometries().map(|g| usize::from(g.channels())).sum();
-            let all_samples = geometries().map(|g| g.samples() as usize).min().unwrap_or(0);
-            let wrong = |text: &str| Failure::Value(text.into());
-            let samples = Stride::within(samples, all_samples)
-                .ok_or_else(|| wrong("expected samples within the shots, found an axis beyond their end"))?;
-            let channels = Stride::within(channels, all_channels)
-                .ok_or_else(|| wrong("expected channels of the links, found an axis beyond the last one"))?;
-            if !geometries().all(|g| T::supports(g.packing())) {
-                return Err(wrong(
-                    "expected int16 for 12- and 16-bit samples and uint8 for 8-bit samples, found the other type",
-                ));
-            }
-            let elements =
-                samples.count.checked_mul(channels.count).and_then(|elements| elements.checked_mul(rows.len()));
-            if elements != Some(out.len()) {
-                let found = format!("expected rows x samples x channels elements of output, found {}", out.len());
-                return Err(Failure::Value(found));
-            }
-            Ok(read(recording, rows, &Selection { links, samples, channels, threads }, out)?)
+            let selection = select::<T>(recording, links, (samples, channels), threads, (rows.len(), out.len()))?;
+            Ok(read(recording, rows, &selection, out)?)
         })
-    }
-}
-
-fn check_links(recording: &store::Recording, links: &[usize]) -> Result<(), Failure> {
-    let count = recording.run().links.len();
-    match links.iter().find(|link| **link >= count) {
-        Some(link) => Err(Failure::Value(format!("expected a link below {count}, found {link}"))),
-        None => Ok(()),
     }
 }
 

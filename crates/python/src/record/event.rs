@@ -1,13 +1,13 @@
 //! Shots of a run in progress: their buffers are the pool's until the last view of them is gone.
 
 use crate::error::Failure;
-use crate::samples::Element as _;
 use numpy::PyReadwriteArray1;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shotline_acquire::sink::Lent;
+use shotline_library::samples::Element as _;
 use shotline_store::rows::State;
 use shotline_store::shot::Shot;
 use shotline_wire::shot::Geometry;

@@ -11,25 +11,7 @@ pub use probe::Probe;
 pub use recorder::Recorder;
 
 use crate::error::Failure;
-use shotline_wire::shot::Geometry;
 use std::time::Duration;
-
-/// Returns a geometry with the names of the Python class `Geometry`.
-pub fn geometry(g: &Geometry) -> serde_json::Value {
-    serde_json::json!({
-        "channels": g.channels(),
-        "samples": g.samples(),
-        "bits": g.bits(),
-        "packing": g.packing().name(),
-        "sample_rate_hz": g.sample_rate_hz(),
-        "packets": g.packets(),
-        "trailer": g.trailer().name(),
-        "sample_bytes": g.sample_bytes(),
-        "trailer_offset": g.trailer_offset(),
-        "shot_bytes": g.shot_bytes(),
-        "slot_bytes": g.slot_bytes(),
-    })
-}
 
 /// Converts a time in seconds; none is forever.
 fn duration(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {

@@ -1,12 +1,13 @@
 //! A run that hands its shots to a program.
 
 use super::event::Event;
-use super::{duration, geometry, parse};
+use super::{duration, parse};
 use crate::error::Failure;
 use pyo3::prelude::*;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::LiveCounters;
 use shotline_acquire::summary::Summary;
+use shotline_library::reading::geometry;
 use shotline_library::{Next, Recorder as Handle, check_end};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;

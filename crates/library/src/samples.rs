@@ -15,9 +15,11 @@ const THREADS_PER_CPU: usize = 2;
 /// Elements along one axis: `count` of them from `start`, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
+    /// Index of the first element.
     pub start: usize,
     /// Distance of successive elements, negative for descending ones.
     pub step: isize,
+    /// Number of elements.
     pub count: usize,
 }
 
@@ -101,7 +103,11 @@ impl Element for u8 {
     }
 }
 
-/// Reads `rows` into `out`, which has samples x channels elements for each row. The caller has checked the lengths.
+/// Reads `rows` into `out`, which has samples x channels elements for each row. The caller has checked the selection
+/// ([`crate::reading::select`]).
+///
+/// # Errors
+/// Fails if a row is not visible or cannot be read.
 pub fn read<T: Element>(
     recording: &Recording,
     rows: &[u64],
