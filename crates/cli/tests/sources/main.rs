@@ -25,10 +25,12 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates in which `unsafe` is allowed anywhere. In others it is allowed in these folders only.
-const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python"];
+const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python", "capi"];
 const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 
 const MAX_FILE_LINES: usize = 600;
+/// Written from several sources: one header is what C programmers expect.
+const GENERATED: &str = "crates/capi/include/shotline.h";
 const MAX_FUNCTION_LINES: usize = 80;
 const SOURCES: &[&str] = &["rs", "py", "c", "h", "sv", "ts", "tsx"];
 
@@ -87,7 +89,7 @@ fn unsafe_is_only_in_its_folders() {
 
 #[test]
 fn files_are_short() {
-    for file in sources() {
+    for file in sources().into_iter().filter(|file| !file.ends_with(GENERATED)) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines, at most {MAX_FILE_LINES} are allowed", file.display());
     }
