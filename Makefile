@@ -3,9 +3,10 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
-TEST_SETUP := build python package test plot --optional web display dpdk guest rtl
+PREFIX ?= /usr/local
+TEST_SETUP := build python package test plot --optional capi web display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python install-lib page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,6 +19,10 @@ demo: ## record an emulated probe into an HDF5 file and verify every sample
 python: ## build the Python package from this tree into .venv: import shotline
 	@$(SETUP) build package
 	maturin develop --release --locked --quiet
+
+install-lib: ## build and install the C library, shotline.h, files for pkg-config and CMake: make install-lib PREFIX=/usr/local
+	@$(SETUP) build
+	python3 scripts/install_lib.py --prefix $(PREFIX) $(ARGS)
 
 pmd: ## build the packet card's DPDK driver: target/dpdk/librte_net_shotline.so
 	@$(SETUP) build dpdk

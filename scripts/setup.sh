@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs dependencies of make targets from apt, pip, npm and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
-#   groups: build python package test web display bench rdma dpdk guest counts plot fuzz doc rtl coverage
+#   groups: build python package capi test web display bench rdma dpdk guest counts plot fuzz doc rtl coverage
 # Installed packages are not changed, so a second call is fast and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
@@ -21,6 +21,7 @@ add_group() {
         build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
         python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
+        capi) apt+=(gcc g++ cmake make binutils) ;; # compilers of the programs that use the C library
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount man-db zsh fish libibverbs-dev)
             pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 typos==1.52.0 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
