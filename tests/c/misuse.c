@@ -137,16 +137,33 @@ static void check_ranges(int16_t *samples, unsigned char *bytes)
     SUCCEEDS(shotline_run_read_int16(run, &selection, samples, MAX_SHOT));
 }
 
-/* The buffers have exactly the size that the library is informed of, so that the sanitizer finds a byte beyond it. */
+/* Returns memory that is full of one byte. */
+static void *filled(size_t size)
+{
+    void *memory = malloc(size);
+    CHECK(memory);
+    return memset(memory, 0x5A, size);
+}
+
+static int is_untouched(const void *memory, size_t size)
+{
+    const unsigned char *bytes = (const unsigned char *)memory;
+    for (size_t at = 0; at < size; at++) {
+        if (bytes[at] != 0x5A)
+            return 0;
+    }
+    return 1;
+}
+
+/* The library itself is not instrumented: the memory is larger than what the library is informed of, and is compared. */
 static void check_small_buffers(void)
 {
     shotline_selection one = SHOTLINE_ZERO;
     size_t length, count;
     uint64_t value;
-    char *text = (char *)malloc(4);
-    int16_t *samples = (int16_t *)malloc((elements - 1) * sizeof *samples);
-    unsigned char *bytes = (unsigned char *)malloc(properties.slot_bytes - 1);
-    CHECK(text && samples && bytes);
+    char *text = (char *)filled(64);
+    int16_t *samples = (int16_t *)filled(elements * sizeof *samples);
+    unsigned char *bytes = (unsigned char *)filled(properties.slot_bytes);
     one.rows.count = 1;
     FAILS(BUFFER_TOO_SMALL, "found one for 4", shotline_run_get_text(run, "run_id", text, 4, &length));
     CHECK(length == 36);
@@ -157,12 +174,19 @@ static void check_small_buffers(void)
     FAILS(BUFFER_TOO_SMALL, "slot", shotline_run_read_slot(run, 0, 0, bytes, properties.slot_bytes - 1u));
     FAILS(BUFFER_TOO_SMALL, "presence", shotline_run_read_presence(run, 0, 0, 2, bytes, 1));
     SUCCEEDS(shotline_run_read_counters(run, NULL, 0, &count));
-    shotline_counter *counters = (shotline_counter *)malloc((count - 1) * sizeof *counters);
-    CHECK(counters);
+    shotline_counter *counters = (shotline_counter *)filled(count * sizeof *counters);
     FAILS(BUFFER_TOO_SMALL, "counters", shotline_run_read_counters(run, counters, count - 1, &length));
     CHECK(length == count);
     FAILS(NOT_FOUND, "of the run", shotline_run_read_counter(run, SHOTLINE_WHOLE_RUN, "colour", &value));
     FAILS(NOT_FOUND, "of stream 77", shotline_run_read_counter(run, 77, "packets_in", &value));
+    CHECK(is_untouched(text, 64) && is_untouched(samples, elements * sizeof *samples));
+    CHECK(is_untouched(bytes, properties.slot_bytes) && is_untouched(counters, count * sizeof *counters));
+    /* One element fits, and nothing behind it is written. */
+    one.samples.count = one.channels.count = 1;
+    SUCCEEDS(shotline_run_read_int16(run, &one, samples, elements));
+    CHECK(is_untouched(samples + 1, (elements - 1) * sizeof *samples));
+    SUCCEEDS(shotline_run_get_text(run, "run_id", text, 37, NULL));
+    CHECK(strlen(text) == 36 && is_untouched(text + 37, 64 - 37));
     free(counters);
     free(bytes);
     free(samples);
