@@ -162,7 +162,7 @@ fn abi_keeps_everything_of_its_version() {
         assert!(
             gone.is_empty(),
             "removed or changed, which breaks programs that are compiled: restore it, or increase \
-             SHOTLINE_ABI_VERSION and the number in build.rs, and delete abi.txt:\n{}",
+             SHOTLINE_ABI_VERSION and the number in build.rs:\n{}",
             gone.join("\n")
         );
     }
