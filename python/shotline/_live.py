@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,16 @@ from . import _native
 from ._geometry import Geometry
 from ._shots import CAUSES, State, joined
 
-CLOCK_TAI = 11  # of Linux; the module `time` has it since Python 3.9, but not on every platform
-LITTLE_ENDIAN_VIEWS = {"int16_le": np.dtype("<i2"), "int16_be": np.dtype(">i2"), "uint8": np.dtype(np.uint8)}
+# Packings whose samples need no unpacking.
+VIEWS = {"int16_le": np.dtype("<i2"), "int16_be": np.dtype(">i2"), "uint8": np.dtype(np.uint8)}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Properties that all shots of a run have in common."""
+
+    geometry: Geometry
+    tai_minus_utc_s: int
 
 
 class LiveShot:
@@ -26,11 +34,11 @@ class LiveShot:
     program holds all buffers.
     """
 
-    __slots__ = ("__dict__", "_event", "_geometry", "_links")
+    __slots__ = ("__dict__", "_event", "_links", "_source")
 
-    def __init__(self, event: _native.Event, geometry: Geometry, links: tuple[int, ...]) -> None:
+    def __init__(self, event: _native.Event, source: Source, links: tuple[int, ...]) -> None:
         self._event = event
-        self._geometry = geometry
+        self._source = source
         self._links = links
 
     @property
@@ -60,9 +68,10 @@ class LiveShot:
 
     @property
     def time(self) -> np.datetime64:
-        """Time of the first sample in UTC, by this machine's offset to TAI; NaT: unknown."""
+        """Time of the first sample in UTC, by the offset of the receiver's clock to TAI; NaT: unknown."""
         stamp = self.stamp_tai_ns
-        return np.datetime64(stamp - _tai_minus_utc_ns(), "ns") if stamp else np.datetime64("NaT", "ns")
+        utc = stamp - self._source.tai_minus_utc_s * 10**9
+        return np.datetime64(utc, "ns") if stamp else np.datetime64("NaT", "ns")
 
     @property
     def state(self) -> State:
@@ -79,7 +88,7 @@ class LiveShot:
     @property
     def presence(self) -> NDArray[np.bool_]:
         """Mask of the packets received; the packets of several links are concatenated."""
-        packets = self._geometry.packets
+        packets = self._source.geometry.packets
         masks = []
         for link in self._links:
             bits = np.frombuffer(self._event.presence(link) or bytes(-(-packets // 8)), np.uint8)
@@ -98,7 +107,7 @@ class LiveShot:
     @property
     def links(self) -> tuple[LiveShot, ...]:
         """The shot of each link."""
-        return tuple(LiveShot(self._event, self._geometry, (link,)) for link in self._links)
+        return tuple(LiveShot(self._event, self._source, (link,)) for link in self._links)
 
     @property
     def raw(self) -> NDArray[np.uint8]:
@@ -125,11 +134,11 @@ class LiveShot:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _samples_of(self, link: int) -> NDArray[Any]:
-        geometry = self._geometry
+        geometry = self._source.geometry
         shape = geometry.samples, geometry.channels
         if self._event.numbers(link) is None:
             return np.zeros(shape, geometry.dtype)
-        view = LITTLE_ENDIAN_VIEWS.get(geometry.packing)
+        view = VIEWS.get(geometry.packing)
         if view is not None:
             return np.frombuffer(self._event.slot(link), view, shape[0] * shape[1]).reshape(shape)
         samples = np.empty(shape[0] * shape[1], np.int16)
@@ -138,8 +147,3 @@ class LiveShot:
 
     def __repr__(self) -> str:
         return f"<shot {self.number}, {self.state.name.lower()}, {self.time} UTC>"
-
-
-def _tai_minus_utc_ns() -> int:
-    """Returns the kernel's offset of TAI to UTC, a whole number of seconds; 0 if it is not configured."""
-    return round(time.clock_gettime(CLOCK_TAI) - time.clock_gettime(time.CLOCK_REALTIME)) * 10**9

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._geometry import Geometry
-from ._live import LiveShot
+from ._live import LiveShot, Source
 from ._run import LOSS
 from ._settings import Settings
 from ._shots import CAUSES
@@ -136,7 +136,7 @@ class Recorder:
             os.close(descriptor)
 
     def _shot(self, event: _native.Event) -> LiveShot:
-        return LiveShot(event, self.geometry, self._all_links)
+        return LiveShot(event, self._source, self._all_links)
 
     def _warn_if_exhausted(self) -> None:
         """Warns once if the program holds all shots that it may hold, so that none can follow."""
@@ -170,6 +170,10 @@ class Recorder:
             ValueError: If a sender without set-up is not known yet: take a shot first. As for the next three.
         """
         return Geometry(**self._about["geometry"])
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(self.geometry, self._about["tai_minus_utc_s"])
 
     @cached_property
     def _all_links(self) -> tuple[int, ...]:

@@ -99,6 +99,8 @@ pub struct About {
     pub array: Option<ArrayDescription>,
     /// Rows that the file has space for; none without a file, or if it grows.
     pub capacity_rows: Option<u64>,
+    /// TAI - UTC of the receiver's clock, in seconds.
+    pub tai_minus_utc_s: i64,
 }
 
 /// All counters of a run at one time. They are read only if they are requested ([`Live::want_details`]).

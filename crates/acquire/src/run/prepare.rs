@@ -3,6 +3,7 @@
 use super::budget::PoolBudget;
 use super::error::RunError;
 use crate::align;
+use crate::clock::Clock;
 use crate::config::{Bytes, ResolvedSettings, Settings, Sink};
 use crate::control::Control;
 use crate::learn::Shape;
@@ -24,6 +25,8 @@ use std::sync::Arc;
 const LARGE_SHOT_BYTES: u32 = 8 << 20;
 /// Maximum residual of a link's locked clock in ns: the accuracy of software timestamps.
 const LOCK_NS: u64 = 50_000;
+/// Part of the queue to the recorder that a program beside it gets: one event in this many.
+const BESIDE_PART: usize = 4;
 /// Default receive buffer to request.
 const RECEIVE_BUFFER: Bytes = Bytes(256 << 20);
 
@@ -145,11 +148,11 @@ impl<'a> PreparedRun<'a> {
         self.lent_events = if live.tap().is_observed() { self.budget().lent_events(slots) } else { 0 };
         // Without a recorder the program has the whole queue.
         let is_beside = live.consumer().is_some() && self.resolved.sink != Sink::Discard;
-        self.consumer_events = if is_beside { self.budget().queue_events(slots) / 2 } else { 0 };
+        self.consumer_events = if is_beside { self.budget().queue_events(slots) / BESIDE_PART } else { 0 };
     }
 
     /// Returns what the run receives, for observers.
-    pub(super) fn about(&self, local: SocketAddr, capacity_rows: Option<u64>) -> About {
+    pub(super) fn about(&self, local: SocketAddr, capacity_rows: Option<u64>, clock: &Clock) -> About {
         About {
             instrument: self.instrument.name.clone(),
             framing: self.framing.name(),
@@ -160,6 +163,7 @@ impl<'a> PreparedRun<'a> {
             pattern_period: self.instrument.pattern_period,
             array: self.instrument.array,
             capacity_rows,
+            tai_minus_utc_s: clock.refresh().tai_minus_utc_s,
         }
     }
 

@@ -90,7 +90,7 @@ pub(super) fn run<'a, P: PacketIo>(
         };
         let output = Output { producer, beside, wake: &wake, rows_remaining, live };
         let mut stage = ReceiveStage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
-        live.set_about(prepared.about(local, capacity_rows));
+        live.set_about(prepared.about(local, capacity_rows, &clock));
         live.set_listening(local);
         let mut result = stage.run(stop, &watch);
         watch.stop();

@@ -115,6 +115,7 @@ impl Recorder {
             "links": about.links,
             "address": about.local.to_string(),
             "geometry": geometry(&about.geometry),
+            "tai_minus_utc_s": about.tai_minus_utc_s,
         });
         Some(about.to_string())
     }
