@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::values::udp_options;
 use shotline_transport::carrier::shm::ShmCarrier;
-use shotline_verbs::cm::{Client, ControlAddress, Endpoint, Token};
+use shotline_verbs::cm::message::Cause;
+use shotline_verbs::cm::{Client, ClientError, ControlAddress, Endpoint, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
@@ -83,9 +84,19 @@ pub fn with_endpoints<W: WithEndpoints>(
 
 /// Connects to a target, if its provider and links are those of this end.
 pub fn connect(transport: &ProviderKind, to: &Target, from: Option<IpAddr>) -> Result<Client> {
-    let client = Client::connect(&to.0, from, to.1)?;
+    let client = open(to, from)?;
     transport.check_target(client.welcome())?;
     Ok(client)
+}
+
+/// Opens the control connection to a target of any provider.
+pub fn open(to: &Target, from: Option<IpAddr>) -> Result<Client> {
+    Client::connect(&to.0, from, to.1).map_err(|error| match error {
+        ClientError::Refused(refusal) if refusal.cause == Cause::Token => {
+            format!("wrong token for the target at {}: use the one that it printed, or its --token-file", to.0).into()
+        }
+        error => error.into(),
+    })
 }
 
 /// Returns the local address from which a target is reached: `bind`, or the one of the route.

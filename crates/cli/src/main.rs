@@ -31,6 +31,7 @@ mod link;
 mod list;
 mod log;
 mod man;
+mod out_file;
 mod overview;
 mod perf;
 mod plan;
@@ -40,6 +41,7 @@ mod progress;
 mod queued_writer;
 mod record;
 mod recover;
+mod remote;
 mod replay;
 mod schema;
 mod serve;
@@ -47,6 +49,7 @@ mod signals;
 mod stencil;
 mod sweep;
 mod target;
+mod transfer;
 mod transport;
 mod trigger;
 mod values;
@@ -105,6 +108,10 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Serve memory that remote hosts read and write by its keys, without an application
     Target(Box<target::Args>),
+    /// Read a region of a target into a file or a pipe, or list the regions
+    Get(Box<transfer::get::Args>),
+    /// Write a file or a pipe into a region of a target
+    Put(Box<transfer::put::Args>),
     /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
     Perf(Box<perf::Args>),
     /// Compute a stencil on a matrix that is larger than the memory of an accelerator node, over several nodes, by RDMA
@@ -165,6 +172,8 @@ fn run(command: Command) -> Result {
         Command::Plan(args) => plan::run(&args),
         Command::Sweep(sweep) => sweep::run(sweep),
         Command::Target(args) => target::run(&args),
+        Command::Get(args) => transfer::get::run(&args),
+        Command::Put(args) => transfer::put::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Stencil(args) => stencil::run(&args),
         Command::Images(args) => images::run(&args),

@@ -19,17 +19,17 @@ use crate::child::{ChildTarget, address_arguments};
 use crate::initiator::{self, Target, WithEndpoints};
 use crate::output::{CpuTime, print_report, warn};
 use crate::progress::Progress;
+use crate::remote::RemoteRegion;
 use crate::values::control_address;
 use crate::{Result, signals};
 use frame::Frame;
-use memory::ImageMemory;
 use page::ImagesPage;
 use picture::{FramePainter, Visible};
 use player::{End, Images, Pace, Played, Player};
 use report::{ImagesReport, Places, Processor, Written};
 use shotline_dashboard::BoardInfo;
 use shotline_display::{Display, DisplayKind, Mode, Request};
-use shotline_memory::{Region, check_capacity};
+use shotline_memory::{Access, Region, check_capacity};
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
 use shotline_verbs::provider::ProviderKind;
@@ -161,8 +161,9 @@ impl WithEndpoints for Show<'_> {
     type Output = ();
     fn with<P: Endpoint + 'static>(mut self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
         let (provider, client) = connect(&self.to)?;
-        let mut memory = ImageMemory::connect(provider, client, self.args.region.as_deref())?;
-        memory.check_room(self.images, self.image_bytes)?;
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let mut memory = RemoteRegion::connect(provider, client, self.args.region.as_deref(), rights)?;
+        memory::check_room(&memory, self.images, self.image_bytes)?;
         let (images, written) = self.write(&mut memory)?;
         if self.stop.load(Relaxed) {
             return Err("interrupted before all images were written".into());
@@ -173,7 +174,7 @@ impl WithEndpoints for Show<'_> {
 
 impl Show<'_> {
     /// Writes all images.
-    fn write<P: Endpoint>(&mut self, memory: &mut ImageMemory<P>) -> Result<(Images, Written)> {
+    fn write<P: Endpoint>(&mut self, memory: &mut RemoteRegion<P>) -> Result<(Images, Written)> {
         let (mode, stride) = (self.display.mode(), self.display.buffers()[0].stride);
         let staging = Region::memfd("shotline-image", self.image_bytes as usize)?;
         let mr = memory.register(&staging)?;
@@ -201,7 +202,7 @@ impl Show<'_> {
             images.checksums.push(frame.crc32(skipped_rows));
             staging.write(0, frame.bytes());
             let begin = Instant::now();
-            memory.write(&mr, number * self.image_bytes, self.image_bytes, self.stop)?;
+            memory::write(memory, &mr, number * self.image_bytes, self.image_bytes, self.stop)?;
             written.seconds += begin.elapsed().as_secs_f64();
             bar.update(number + 1, self.images);
             self.places.0.publish(|| page::writing(number + 1, self.images));
@@ -210,7 +211,7 @@ impl Show<'_> {
     }
 
     /// Shows the images, and reports.
-    fn show<P: Endpoint>(mut self, mut memory: ImageMemory<P>, images: &Images, written: &Written) -> Result {
+    fn show<P: Endpoint>(mut self, mut memory: RemoteRegion<P>, images: &Images, written: &Written) -> Result {
         let (seconds, frames) = self.args.end(&self.kind, self.images);
         let (page, visible) = self.places;
         let pace = Pace { rate: self.args.rate, seconds, frames, stop: self.stop, visible };

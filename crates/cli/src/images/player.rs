@@ -1,13 +1,13 @@
 //! Reads images into frame buffers and has them shown in turn.
 
 use super::bar::StatisticsBar;
-use super::memory::ImageMemory;
 use super::picture::Visible;
 use super::schedule::Schedule;
 use super::slots::{Settled, Slot, Slots};
 use super::watch::Watch;
 use crate::Result;
 use crate::output::{CpuTime, warn};
+use crate::remote::RemoteRegion;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_display::{Display, DisplayError, Event, FrameCounters};
 use shotline_memory::{Mr, Region};
@@ -100,7 +100,7 @@ pub struct Played {
 
 /// A run.
 pub struct Player<'a, P> {
-    memory: &'a mut ImageMemory<P>,
+    memory: &'a mut RemoteRegion<P>,
     display: &'a mut dyn Display,
     images: &'a Images,
     pace: &'a Pace<'a>,
@@ -126,7 +126,7 @@ pub struct Player<'a, P> {
 impl<'a, P: Endpoint> Player<'a, P> {
     /// Registers the frame buffers. Statistics are drawn into the rows that are not transferred, if there are any.
     pub fn new(
-        memory: &'a mut ImageMemory<P>,
+        memory: &'a mut RemoteRegion<P>,
         display: &'a mut dyn Display,
         images: &'a Images,
         pace: &'a Pace<'a>,

@@ -3,9 +3,9 @@
 use super::page::PerfPage;
 use super::pairs::{ConnectedQp, QpSet};
 use super::snapshot::Snapshot;
-use crate::Result;
 use crate::interop::Service;
 use crate::output::CpuTime;
+use crate::{Result, remote};
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Destination, Mtu, QpConfig};
 use shotline_verbs::cm::message::{Receives, RegionKey, RegisteredMemory, Rights, TargetRole};
@@ -130,11 +130,7 @@ impl<P: Endpoint> Connection<P> {
         let rights = String::from(Rights(need.rights));
         let fits = |key: &RegionKey| key.region.rights.0.allows(need.rights) && key.region.bytes >= need.bytes;
         if let Some(name) = &self.region_name {
-            let names: Vec<_> = keys.iter().map(|key| key.region.name.as_str().to_owned()).collect();
-            let found = keys.into_iter().enumerate().find(|(_, key)| key.region.name.as_str() == name);
-            let (region_index, key) = found.ok_or_else(|| {
-                format!("the target has no region {name}: choose one of its regions, {}", names.join(", "))
-            })?;
+            let (region_index, key) = remote::find(keys, name)?;
             let (has, bytes) = (String::from(key.region.rights), key.region.bytes);
             return if fits(&key) {
                 Ok((region_index, key))
@@ -191,12 +187,7 @@ impl<P: Endpoint> Connection<P> {
 
     /// Returns the error for a failed completion.
     pub fn failed(&self, completion: &Completion) -> Box<dyn std::error::Error> {
-        let links = self.provider.links(0, usize::MAX).into_iter().flat_map(|status| status.links);
-        let mismatch = links.filter_map(|link| link.mismatch()).next();
-        match (self.client.failure(completion.status), mismatch) {
-            (TargetFailure::Unresponsive, Some(mismatch)) => mismatch.into(),
-            (failure, _) => failure.into(),
-        }
+        remote::failure(&self.provider, &self.client, completion.status)
     }
 
     /// Sleeps until a completion may be available, then polls.

@@ -1,22 +1,19 @@
-//! Memory of the matrix: of this process, or a file. Files of a run, which have their names only when it has ended well.
+//! Memory of the matrix: of this process, or a file.
 
 use super::args::{Args, MatrixArgument};
 use super::source::Source;
 use crate::Result;
+use crate::out_file::{OutFile, folder};
 use crate::progress::Progress;
 use shotline_accelerate::stencil::Matrix;
 use shotline_compute::stencil::Real;
 use shotline_memory::{Pages, Region, check_capacity};
 use shotline_store::npy::header_bytes;
-use std::fs::{File, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
-use tempfile::{Builder, NamedTempFile};
 
 /// Offset of the values in a file: a page, so that the values begin at an address that suits every device.
 const HEADER_BYTES: usize = 4096;
@@ -29,13 +26,6 @@ pub struct ResultMemory {
     pub offset: u64,
     row_bytes: usize,
     file: Option<OutFile>,
-}
-
-/// A file under a temporary name in its folder, which is removed when this value is dropped.
-pub struct OutFile {
-    partial: NamedTempFile,
-    path: PathBuf,
-    force: bool,
 }
 
 impl ResultMemory {
@@ -54,7 +44,7 @@ impl ResultMemory {
             Some(path) => {
                 let file = OutFile::create(path, args.force)?;
                 let len = bytes.checked_add(HEADER_BYTES).ok_or_else(too_large)?;
-                let region = Region::file(file.partial.path(), len, true)?;
+                let region = Region::file(file.partial_path(), len, true)?;
                 let dimensions = [matrix.rows, matrix.columns];
                 region.write(0, &header_bytes('f', size_of::<F>(), &dimensions, HEADER_BYTES));
                 Self { region, offset: HEADER_BYTES as u64, row_bytes, file: Some(file) }
@@ -105,11 +95,6 @@ impl ResultMemory {
     }
 }
 
-/// Returns the folder of a file.
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Creates the file of the map, so that a run does not compute a map that cannot be saved.
 pub fn map_file(args: &Args) -> Result<Option<OutFile>> {
     let Some(path) = &args.map else { return Ok(None) };
@@ -127,44 +112,4 @@ pub fn map_file(args: &Args) -> Result<Option<OutFile>> {
         return Err(format!("--map and {what} have the same file, {}: choose another name", path.display()).into());
     }
     Ok(Some(file))
-}
-
-impl OutFile {
-    /// Creates the file. With `force` it replaces one that has its name.
-    fn create(path: &Path, force: bool) -> Result<Self> {
-        if path.exists() && !path.is_file() {
-            // A folder cannot be replaced, and a device must not be.
-            return Err(format!("{} exists and is not a file: choose another name", path.display()).into());
-        }
-        if !force && path.exists() {
-            return Err(format!("{} exists: choose another name, or use --force", path.display()).into());
-        }
-        let mut name = path
-            .file_name()
-            .ok_or_else(|| format!("expected the name of a file, found {}", path.display()))?
-            .to_owned();
-        name.push(".");
-        let readable = Permissions::from_mode(0o644);
-        let partial = Builder::new().prefix(&name).suffix(".partial").permissions(readable).tempfile_in(folder(path));
-        let partial = partial.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
-        Ok(Self { partial, path: path.into(), force })
-    }
-
-    /// Writes all bytes of the file, and gives it its name. Returns the name.
-    pub fn save(mut self, bytes: &[u8]) -> Result<PathBuf> {
-        let written = self.partial.write_all(bytes);
-        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))?;
-        self.publish()
-    }
-
-    /// Gives the file its name, once its bytes are on the drive. Returns the name.
-    fn publish(self) -> Result<PathBuf> {
-        let Self { partial, path, force } = self;
-        let failed = |error| format!("cannot save {}: {error}", path.display());
-        partial.as_file().sync_all().map_err(failed)?;
-        let kept = if force { partial.persist(&path) } else { partial.persist_noclobber(&path) };
-        kept.map_err(|error| failed(error.error))?;
-        File::open(folder(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        Ok(path)
-    }
 }

@@ -12,13 +12,14 @@ mod source;
 pub use args::Args;
 
 use crate::initiator::Target;
+use crate::out_file::OutFile;
 use crate::output::{print_report, warn};
 use crate::progress::Progress;
 use crate::serve::BoardPage;
 use crate::{Result, signals};
 use args::{MatrixArgument, boundary_name};
 use map::HeatMap;
-use memory::{OutFile, ResultMemory, map_file};
+use memory::{ResultMemory, map_file};
 use nodes::{WithNodes, with_nodes};
 use page::{Step, Watch};
 use picture::{MatrixMemory, MatrixPainter};
