@@ -9,6 +9,7 @@
 //! - [`Conversation`]: the target side of one connection; no I/O.
 //! - [`Control`]: sockets and timeouts of the connections.
 //! - [`Exports`]: a [`Host`] for connections: regions of a provider, a protection domain for each initiator.
+//! - [`Target`]: the exports and the control connections together: a whole target.
 //! - [`MemoryBudget`]: limit of the memory that initiators make a target allocate.
 //! - [`Client`]: the initiator side.
 //!
@@ -24,6 +25,7 @@ mod endpoint;
 mod exports;
 mod fields;
 pub mod message;
+mod target;
 mod token;
 
 pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
@@ -32,4 +34,5 @@ pub use control::{Control, ControlAddress, ControlLimits};
 pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
 pub use exports::{ConnectedQp, Export, Exports, Initiator, QueuePairState, add_usage, operations};
+pub use target::Target;
 pub use token::{Token, TokenError};
