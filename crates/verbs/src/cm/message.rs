@@ -1,4 +1,4 @@
-//! Messages of a control connection: JSON objects, each preceded by its length (32 bits, big-endian).
+//! Messages of a control connection: JSON objects, each preceded by its length. `docs/wire-formats.md` specifies them.
 //!
 //! The initiator sends requests ([`Request`]), and the target answers each one once ([`Answer`]), in order. Every field
 //! is checked when it is parsed: values of these types are in range. No allocation depends on a number in a message: a

@@ -1,6 +1,7 @@
 //! Integration tests: the conformance suite on every provider, protocol engines over a simulated network, and attacks.
 
 mod conformance;
+mod control_protocol;
 mod examples;
 mod linked;
 mod messages;
