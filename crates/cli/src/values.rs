@@ -6,7 +6,7 @@ use shotline_verbs::cm::ControlAddress;
 use shotline_verbs::soft::UdpOptions;
 use shotline_wire::setup::PORT;
 use shotline_wire::udp::ROCE_PORT;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -63,13 +63,7 @@ pub fn udp_options(receive_buffer: Option<Size>) -> UdpOptions {
 
 /// Parses the address of a target's control connections: of a host, or the path of a socket.
 pub fn control_address(text: &str) -> Result<ControlAddress, String> {
-    if text.contains('/') {
-        return Ok(ControlAddress::Unix(text.into()));
-    }
-    let expected =
-        |why: String| format!("expected HOST:PORT of a target, or a path with a '/' in it, found {text}: {why}");
-    let mut found = text.to_socket_addrs().map_err(|error| expected(error.to_string()))?;
-    found.next().map(ControlAddress::Tcp).ok_or_else(|| expected("it has no address".into()))
+    text.parse()
 }
 
 /// Parses a positive number of seconds.

@@ -2,6 +2,7 @@
 //!
 //! - [`api`]: the verbs, the same for every provider.
 //! - [`cm`]: connection set-up between an initiator and a target.
+//! - [`connect`]: endpoints that are connected to targets, by the name of their provider.
 //! - [`conformance`]: checks that every provider must pass.
 //! - [`endpoint`]: endpoints in software, over any link.
 //! - [`engine`]: the protocols as state machines without I/O.
@@ -17,6 +18,7 @@
 pub mod api;
 pub mod cm;
 pub mod conformance;
+pub mod connect;
 mod dial;
 pub mod endpoint;
 pub mod engine;

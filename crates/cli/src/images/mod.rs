@@ -16,7 +16,6 @@ mod watch;
 pub use args::Args;
 
 use crate::child::{ChildTarget, address_arguments};
-use crate::initiator::{self, Target, WithEndpoints};
 use crate::output::{CpuTime, print_report, warn};
 use crate::progress::Progress;
 use crate::remote::RemoteRegion;
@@ -32,6 +31,7 @@ use shotline_display::{Display, DisplayKind, Mode, Request};
 use shotline_memory::{Access, Region, check_capacity};
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 use shotline_verbs::provider::ProviderKind;
 use source::Source;
 use std::cell::Cell;
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result {
     let places = (&page, &*visible);
     let show =
         Show { args, kind, display, source, images, image_bytes, transport: &transport, to, places, stop: &stop };
-    let done = initiator::with_endpoints(&transport, args.bind, show);
+    let done = transport.with_endpoints(args.bind, show);
     let ended = match (done, child) {
         (Ok(()), Some(child)) => child.end(),
         (Err(error), Some(child)) => {
@@ -158,8 +158,11 @@ struct Show<'a> {
 }
 
 impl WithEndpoints for Show<'_> {
-    type Output = ();
-    fn with<P: Endpoint + 'static>(mut self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+    type Output = Result;
+    fn with<P: Endpoint + Send + 'static>(
+        mut self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Result {
         let (provider, client) = connect(&self.to)?;
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let mut memory = RemoteRegion::connect(provider, client, self.args.region.as_deref(), rights)?;

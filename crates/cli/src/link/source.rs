@@ -1,8 +1,8 @@
 //! Where readings come from.
 
 use crate::Result;
-use crate::initiator::open;
 use shotline_verbs::cm::{Client, ControlAddress, Token};
+use shotline_verbs::connect::open_control;
 use shotline_verbs::spacefibre::LinksStatus;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct Target(Client);
 impl Target {
     /// Connects to it.
     pub fn connect(to: &ControlAddress, token: Token) -> Result<Self> {
-        let client = open(&(to.clone(), token), None)?;
+        let client = open_control(&(to.clone(), token), None)?;
         match client.welcome().link {
             Some(_) => Ok(Self(client)),
             None => Err("this target has no SpaceFibre links: start it with --transport spacefibre".into()),

@@ -3,7 +3,7 @@
 use super::paper;
 use super::point::{DEFAULT_LATENCIES, LatencyKind, Metric, Point, Verb};
 use crate::child::address_arguments;
-use crate::initiator::{self, Access};
+use crate::initiator::Access;
 use crate::interop::Service;
 use crate::serve::PageArgs;
 use crate::target::Program;
@@ -15,6 +15,7 @@ use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{Flag, Mtu};
 use shotline_verbs::cm::ControlAddress;
 use shotline_verbs::cm::message::MAX_SERVICE_LEVEL;
+use shotline_verbs::connect;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
@@ -269,7 +270,7 @@ impl Args {
         };
         let bind = match self.bind {
             Some(bind) => bind,
-            None => SocketAddr::new(initiator::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
+            None => SocketAddr::new(connect::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
         };
         let common = interop::Common {
             host: Some(host.to_owned()),
@@ -337,7 +338,7 @@ impl Args {
 
     /// Returns the local address from which the target is reached.
     pub fn local_address(&self, to: &ControlAddress) -> Result<SocketAddr> {
-        initiator::local_address(self.bind, to)
+        Ok(connect::local_address(self.bind, to)?)
     }
 
     /// Opens an endpoint on the address from which the target is reached.

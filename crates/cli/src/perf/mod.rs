@@ -18,7 +18,6 @@ mod snapshot;
 pub use args::Args;
 
 use crate::child::ChildTarget;
-use crate::initiator::{self, Target, WithEndpoints};
 use crate::serve::BoardPage;
 use crate::{Result, interop, signals};
 use connection::Connection;
@@ -26,6 +25,7 @@ use page::PerfPage;
 use point::{Metric, Point};
 use shotline_dashboard::BoardInfo;
 use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 use shotline_verbs::provider::ProviderKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -55,12 +55,12 @@ pub fn run(args: &Args) -> Result {
         // Its endpoint can lose packets on purpose.
         ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
-            let client = initiator::connect(&args.transport, &to, Some(provider.address().ip()))?;
+            let client = args.transport.control(&to, Some(provider.address().ip()))?;
             measure(args, &plan, (client, provider), page, &stop)
         }
         transport => {
             let measure = Measure { args, plan: &plan, to, page, stop: &stop };
-            initiator::with_endpoints(transport, args.bind, measure)
+            transport.with_endpoints(args.bind, measure)
         }
     };
     let page = done?;
@@ -102,8 +102,11 @@ struct Measure<'a> {
 }
 
 impl WithEndpoints for Measure<'_> {
-    type Output = PerfPage;
-    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<PerfPage> {
+    type Output = Result<PerfPage>;
+    fn with<P: Endpoint + Send + 'static>(
+        self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Result<PerfPage> {
         let (provider, client) = connect(&self.to)?;
         measure(self.args, self.plan, (client, provider), self.page, self.stop)
     }

@@ -11,7 +11,6 @@ mod source;
 
 pub use args::Args;
 
-use crate::initiator::Target;
 use crate::out_file::OutFile;
 use crate::output::{print_report, warn};
 use crate::progress::Progress;
@@ -31,6 +30,7 @@ use shotline_accelerate::stencil::{self, Matrix, Options, Plan, Remaining, Updat
 use shotline_compute::stencil::{Real, Weights};
 use shotline_dashboard::BoardInfo;
 use shotline_verbs::cm::{ControlAddress, Endpoint};
+use shotline_verbs::connect::Target;
 use source::Source;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

@@ -3,12 +3,12 @@
 use super::args::Args;
 use crate::Result;
 use crate::child::{ChildTarget, address_arguments};
-use crate::initiator::{self, Target, WithEndpoints};
 use crate::output::warn;
 use crate::values::control_address;
 use shotline_accelerate::Node;
 use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 
 /// What is done with connected nodes, of any provider.
 pub trait WithNodes {
@@ -29,7 +29,7 @@ pub fn with_nodes(args: &Args, work: impl WithNodes) -> Result {
         let target = |to: &String| Ok((control_address(to)?, token));
         args.to.iter().map(target).collect::<Result<_>>()?
     };
-    let lost = initiator::with_endpoints(&args.transport, args.bind, ConnectNodes { targets: &targets, work })?;
+    let lost = args.transport.with_endpoints(args.bind, ConnectNodes { targets: &targets, work })?;
     for (index, child) in children.into_iter().enumerate() {
         if lost.contains(&index) {
             child.kill();
@@ -48,11 +48,15 @@ struct ConnectNodes<'a, W> {
 }
 
 impl<W: WithNodes> WithEndpoints for ConnectNodes<'_, W> {
-    type Output = Vec<usize>;
-    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<Vec<usize>> {
+    type Output = Result<Vec<usize>>;
+    fn with<P: Endpoint + Send + 'static>(
+        self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Result<Vec<usize>> {
         let mut nodes = Vec::new();
         for target in self.targets {
-            let node = connect(target).and_then(|(provider, client)| Ok(Node::connect(provider, client)?));
+            let connected = connect(target).map_err(Into::into);
+            let node = connected.and_then(|(provider, client)| Result::Ok(Node::connect(provider, client)?));
             nodes.push(node.map_err(|error| format!("node {}: {error}", target.0))?);
         }
         self.work.with(nodes, self.targets)

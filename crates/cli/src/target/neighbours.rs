@@ -1,10 +1,10 @@
 //! Connections of a target's accelerator to other targets.
 
 use crate::Result;
-use crate::initiator::{Target, WithEndpoints, with_endpoints};
 use shotline_accelerate::{Dial, Neighbour, Peer};
 use shotline_memory::Region;
 use shotline_verbs::cm::{Client, ControlAddress, Endpoint, Token};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 use shotline_verbs::provider::ProviderKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Dial for Neighbours {
             Err(_) if address.contains('/') => ControlAddress::Unix(address.into()),
             Err(_) => return Err(format!("expected ADDRESS:PORT or a path, found {address}")),
         };
-        let connected = with_endpoints(&self.transport, self.bind, Connect { to: (to, token), memory });
+        let connected = self.transport.with_endpoints(self.bind, Connect { to: (to, token), memory });
         connected.map_err(|error| error.to_string())
     }
 }
@@ -48,8 +48,11 @@ struct Connect<'a> {
 }
 
 impl WithEndpoints for Connect<'_> {
-    type Output = Box<dyn Neighbour>;
-    fn with<P: Endpoint + 'static>(self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result<Self::Output> {
+    type Output = Result<Box<dyn Neighbour>>;
+    fn with<P: Endpoint + Send + 'static>(
+        self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Self::Output {
         let (provider, client) = connect(&self.to)?;
         Ok(Box::new(Peer::connect(provider, client, self.memory)?))
     }

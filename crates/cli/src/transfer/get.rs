@@ -3,7 +3,6 @@
 use super::pipeline::{Direction, Pipeline};
 use super::report::Transferred;
 use super::{Bar, Common, is_standard, list, room, too_long};
-use crate::initiator::{Target, WithEndpoints, with_endpoints};
 use crate::out_file::OutFile;
 use crate::output::print_report;
 use crate::remote::RemoteRegion;
@@ -11,6 +10,7 @@ use crate::values::Size;
 use crate::{Result, signals};
 use shotline_memory::Access;
 use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
     let out = Output::open(args)?;
     let get = Get { args, name, target, out, stop: &stop };
-    with_endpoints(&args.common.transport, args.common.bind, get)
+    args.common.transport.with_endpoints(args.common.bind, get)
 }
 
 /// Where the bytes go.
@@ -99,8 +99,11 @@ struct Get<'a> {
 }
 
 impl WithEndpoints for Get<'_> {
-    type Output = ();
-    fn with<P: Endpoint + 'static>(mut self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+    type Output = Result;
+    fn with<P: Endpoint + 'static>(
+        mut self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Result {
         let (provider, client) = connect(&self.target)?;
         let remote = RemoteRegion::connect(provider, client, Some(self.name), Access::REMOTE_READ)?;
         let room = room(remote.info(), self.args.offset)?;

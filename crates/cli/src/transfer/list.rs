@@ -1,10 +1,10 @@
 //! List of a target's regions.
 
 use crate::Result;
-use crate::initiator::{Target, open};
 use crate::output::{Report, columns, print_report};
 use crate::values::Size;
 use shotline_verbs::cm::message::Regions;
+use shotline_verbs::connect::{Target, open_control};
 
 #[derive(serde::Serialize)]
 #[serde(transparent)]
@@ -23,7 +23,7 @@ impl Report for List {
 
 /// Prints the regions. They have no traffic, so any transport will do.
 pub fn print(json: bool, target: &Target) -> Result {
-    let mut client = open(target, None)?;
+    let mut client = open_control(target, None)?;
     let list = List(client.regions()?);
     client.goodbye()?;
     print_report(json, &list)

@@ -7,11 +7,12 @@ pub mod put;
 mod report;
 
 use crate::Result;
-use crate::initiator::{Access, Target};
+use crate::initiator::Access;
 use crate::progress::Progress;
 use crate::values::{Size, bind, control_address};
 use shotline_verbs::api::Flag;
 use shotline_verbs::cm::message::RegionInfo;
+use shotline_verbs::connect::Target;
 use shotline_verbs::provider::ProviderKind;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -3,7 +3,6 @@
 use super::pipeline::{Direction, Pipeline, is_readable};
 use super::report::Transferred;
 use super::{Bar, Common, is_standard, room, too_long};
-use crate::initiator::{Target, WithEndpoints, with_endpoints};
 use crate::output::print_report;
 use crate::remote::RemoteRegion;
 use crate::values::Size;
@@ -11,6 +10,7 @@ use crate::{Result, signals};
 use shotline_memory::Access;
 use shotline_verbs::cm::message::RegionInfo;
 use shotline_verbs::cm::{Client, Endpoint};
+use shotline_verbs::connect::{ConnectError, Target, WithEndpoints};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result {
     let target = args.common.target()?;
     let stop = signals::stop_flag()?;
     let put = Put { args, target, input: Input::open(args)?, stop: &stop };
-    with_endpoints(&args.common.transport, args.common.bind, put)
+    args.common.transport.with_endpoints(args.common.bind, put)
 }
 
 /// Where the bytes come from.
@@ -96,8 +96,11 @@ struct Put<'a> {
 }
 
 impl WithEndpoints for Put<'_> {
-    type Output = ();
-    fn with<P: Endpoint + 'static>(mut self, connect: impl Fn(&Target) -> Result<(P, Client)>) -> Result {
+    type Output = Result;
+    fn with<P: Endpoint + 'static>(
+        mut self,
+        connect: impl Fn(&Target) -> std::result::Result<(P, Client), ConnectError>,
+    ) -> Result {
         let (provider, client) = connect(&self.target)?;
         let remote = RemoteRegion::connect(provider, client, Some(&self.args.name), Access::REMOTE_WRITE)?;
         let info = remote.info().clone();

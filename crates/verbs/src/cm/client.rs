@@ -18,7 +18,7 @@ use shotline_memory::Access;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -127,6 +127,76 @@ impl QpRequest {
     }
 }
 
+/// A local queue pair that waits for the target's: the parts of [`Client::open`], for a provider that others use while the
+/// target answers.
+#[derive(Debug)]
+pub struct Opening {
+    qp: Qp,
+    offer: Offer,
+    request: QpRequest,
+}
+
+impl Opening {
+    /// Creates the local queue pair.
+    ///
+    /// # Errors
+    /// [`ClientError::Verbs`] if it cannot be created, [`ClientError::Random`] if the random source fails.
+    pub fn begin<P: Endpoint + ?Sized>(provider: &mut P, request: &QpRequest) -> Result<Self, ClientError> {
+        let psn = Bits24::random().ok_or(ClientError::Random)?;
+        let qp = provider.create_qp(&request.config)?;
+        let Some(number) = Bits24::new(qp.0) else {
+            let _ = provider.destroy_qp(qp);
+            return Err(VerbsError::NoSuch("queue pair number").into());
+        };
+        let offer = Offer {
+            kind: match request.config.kind {
+                QpType::Rc => Kind::Rc,
+                QpType::Uc => Kind::Uc,
+                QpType::Ud => Kind::Ud,
+            },
+            address: provider.address(),
+            qp: number,
+            psn,
+            mtu: PathMtu(request.mtu.min(provider.mtu())),
+            max_dest_rd_atomic: request.max_rd_atomic,
+            max_rd_atomic: request.max_rd_atomic,
+            service_level: request.config.service_level,
+            receives: request.receives,
+            sends: request.sends,
+        };
+        Ok(Self { qp, offer, request: *request })
+    }
+
+    /// Connects the local queue pair with the target's ([`Client::offer`]).
+    ///
+    /// # Errors
+    /// [`ClientError::Verbs`] if it cannot be connected; it is destroyed then.
+    pub fn finish<P: Endpoint + ?Sized>(self, provider: &mut P, accept: &Accept) -> Result<Qp, ClientError> {
+        let (Self { qp, offer, request }, is_connected) = (&self, self.request.config.kind != QpType::Ud);
+        let attributes = PeerAttributes {
+            peer: is_connected.then_some((accept.address.unwrap_or(NOWHERE), accept.qp.get())),
+            mtu: accept.mtu.0.min(request.mtu).min(provider.mtu()),
+            psn_in: accept.psn,
+            psn_out: offer.psn,
+            rd_atomic: (request.max_rd_atomic, accept.max_rd_atomic.min(request.max_rd_atomic)),
+            timeout: request.timeout,
+            retry_cnt: request.retry_cnt,
+        };
+        match bring_up(provider, *qp, request.access, accept.q_key, &attributes) {
+            Ok(()) => Ok(*qp),
+            Err(error) => {
+                self.abandon(provider);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Destroys the local queue pair, because the target's does not exist.
+    pub fn abandon<P: Endpoint + ?Sized>(self, provider: &mut P) {
+        let _ = provider.destroy_qp(self.qp);
+    }
+}
+
 impl Client {
     /// Connects to a target. `from` is the local address, also of the queue pairs opened later.
     ///
@@ -196,47 +266,31 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Verbs`] if the local queue pair cannot be created or connected; otherwise see [`Self::regions`].
-    pub fn open<P: Endpoint>(&mut self, provider: &mut P, request: &QpRequest) -> Result<(Qp, Accept), ClientError> {
-        let qp = provider.create_qp(&request.config)?;
-        self.bring_up(provider, qp, request).map(|accept| (qp, accept)).inspect_err(|_| {
-            let _ = provider.destroy_qp(qp);
-        })
+    pub fn open<P: Endpoint + ?Sized>(
+        &mut self,
+        provider: &mut P,
+        request: &QpRequest,
+    ) -> Result<(Qp, Accept), ClientError> {
+        let opening = Opening::begin(provider, request)?;
+        match self.offer(&opening) {
+            Ok(accept) => opening.finish(provider, &accept).map(|qp| (qp, accept)),
+            Err(error) => {
+                opening.abandon(provider);
+                Err(error)
+            }
+        }
     }
 
-    fn bring_up<P: Endpoint>(&mut self, provider: &mut P, qp: Qp, request: &QpRequest) -> Result<Accept, ClientError> {
-        let psn = Bits24::random().ok_or(ClientError::Random)?;
-        let offer = Offer {
-            kind: match request.config.kind {
-                QpType::Rc => Kind::Rc,
-                QpType::Uc => Kind::Uc,
-                QpType::Ud => Kind::Ud,
-            },
-            address: provider.address(),
-            qp: Bits24::new(qp.0).ok_or(VerbsError::NoSuch("queue pair number"))?,
-            psn,
-            mtu: PathMtu(request.mtu.min(provider.mtu())),
-            max_dest_rd_atomic: request.max_rd_atomic,
-            max_rd_atomic: request.max_rd_atomic,
-            service_level: request.config.service_level,
-            receives: request.receives,
-            sends: request.sends,
-        };
-        let mut accept = match self.call(&Request::Connect(offer))? {
+    /// Lets the target create the other end of a queue pair. This waits for its answer, and needs no provider meanwhile.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
+    pub fn offer(&mut self, opening: &Opening) -> Result<Accept, ClientError> {
+        let mut accept = match self.call(&Request::Connect(opening.offer.clone()))? {
             Answer::Accept(accept) => accept,
             _ => return Err(ClientError::UnexpectedAnswer),
         };
         accept.address = accept.address.map(|address| self.reached(address));
-        let connected = request.config.kind != QpType::Ud;
-        let attributes = PeerAttributes {
-            peer: connected.then_some((accept.address.unwrap_or(NOWHERE), accept.qp.get())),
-            mtu: accept.mtu.0.min(request.mtu).min(provider.mtu()),
-            psn_in: accept.psn,
-            psn_out: psn,
-            rd_atomic: (request.max_rd_atomic, accept.max_rd_atomic.min(request.max_rd_atomic)),
-            timeout: request.timeout,
-            retry_cnt: request.retry_cnt,
-        };
-        bring_up(provider, qp, request.access, accept.q_key, &attributes)?;
         Ok(accept)
     }
 
@@ -303,8 +357,16 @@ impl Client {
     ///
     /// # Errors
     /// See [`Self::regions`].
-    pub fn goodbye(mut self) -> Result<(), ClientError> {
-        match self.call(&Request::Goodbye)? {
+    pub fn goodbye(self) -> Result<(), ClientError> {
+        self.goodbye_within(TIMEOUT)
+    }
+
+    /// Like [`Self::goodbye`], with a limit of the time to wait for the target.
+    ///
+    /// # Errors
+    /// See [`Self::regions`].
+    pub fn goodbye_within(mut self, timeout: Duration) -> Result<(), ClientError> {
+        match self.call_within(&Request::Goodbye, timeout)? {
             Answer::Goodbye => Ok(()),
             _ => Err(ClientError::UnexpectedAnswer),
         }
@@ -314,12 +376,8 @@ impl Client {
     /// means the end of the connection.
     pub fn is_connected(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
-        let fd = match &self.stream {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        };
         let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
         !matches!(poll(&mut fds, Some(&zero)), Ok(1..))
     }
 
@@ -338,8 +396,12 @@ impl Client {
 
     /// Sends a request and waits for its answer.
     fn call(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.call_within(request, TIMEOUT)
+    }
+
+    fn call_within(&mut self, request: &Request, timeout: Duration) -> Result<Answer, ClientError> {
         self.stream.write_all(&framed(request)).map_err(ClientError::Disconnected)?;
-        self.read_answer(TIMEOUT)
+        self.read_answer(timeout)
     }
 
     fn read_answer(&mut self, timeout: Duration) -> Result<Answer, ClientError> {
@@ -368,6 +430,16 @@ impl Client {
         match parse(&message)? {
             Answer::Refused(refusal) => Err(ClientError::Refused(printable(refusal))),
             answer => Ok(answer),
+        }
+    }
+}
+
+/// The socket, which is readable at the end of the connection, or when there is an answer.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -10,10 +10,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use shotline_transport::fd_passing;
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// Limits and timeouts of control connections.
@@ -51,6 +52,20 @@ impl std::fmt::Display for ControlAddress {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+impl FromStr for ControlAddress {
+    type Err = String;
+    /// Parses the address of a host, whose name is looked up, or the path of a socket.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Unix(text.into()));
+        }
+        let expected =
+            |why: String| format!("expected HOST:PORT of a target, or a path with a '/' in it, found {text}: {why}");
+        let mut found = text.to_socket_addrs().map_err(|error| expected(error.to_string()))?;
+        found.next().map(Self::Tcp).ok_or_else(|| expected("it has no address".into()))
     }
 }
 

@@ -438,7 +438,7 @@ pub(super) struct PeerAttributes {
 
 /// Changes the state of a queue pair from `Reset` to `ReadyToSend`.
 pub(super) fn bring_up(
-    provider: &mut impl Provider,
+    provider: &mut (impl Provider + ?Sized),
     qp: Qp,
     access: Access,
     q_key: u32,

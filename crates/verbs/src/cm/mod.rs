@@ -29,7 +29,7 @@ mod target;
 mod token;
 
 pub use budget::{MemoryBudget, MemoryBudgetState, MemoryLimit, Reservation};
-pub use client::{Client, ClientError, MAX_WATCHED_LINKS, QpRequest, TargetFailure};
+pub use client::{Client, ClientError, MAX_WATCHED_LINKS, Opening, QpRequest, TargetFailure};
 pub use control::{Control, ControlAddress, ControlLimits};
 pub use conversation::{ControlCounters, Conversation, Host, Progress, SessionId};
 pub use endpoint::{Endpoint, EndpointCounters};
