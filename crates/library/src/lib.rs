@@ -2,6 +2,7 @@
 //! (crate `python`) and C (crate `capi`) share.
 //!
 //! - [`Recorder`]: a run that hands every shot to the program, and records it if wanted.
+//! - [`endpoint`]: initiators and targets in the words of the verbs.
 //! - [`Probe`]: requests to a probe.
 //! - [`Emulator`]: an emulated probe in this process.
 //!
@@ -9,6 +10,7 @@
 //! language: the bindings convert values and errors, and release the interpreter's lock.
 
 mod emulator;
+pub mod endpoint;
 mod error;
 mod probe;
 mod process;
