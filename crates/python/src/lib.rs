@@ -8,6 +8,7 @@ mod dsp;
 mod error;
 mod record;
 mod recording;
+mod verbs;
 
 use pyo3::prelude::*;
 
@@ -23,6 +24,11 @@ mod native {
     use crate::record::{Emulator, Event, Probe, Recorder, Slot};
     #[pymodule_export]
     use crate::recording::Recording;
+    #[pymodule_export]
+    use crate::verbs::{
+        Completion, Completions, Connection, Element, Pair, Receive, Region, RemoteAddress, RemoteRegion, Request,
+        Served, read_token,
+    };
     use numpy::{PyReadonlyArray1, PyReadwriteArray1};
     use pyo3::prelude::*;
     use shotline_compute::pack12 as kernels;
