@@ -12,7 +12,7 @@ class Axis(NamedTuple):
 
     start: int
     step: int
-    count: int
+    count: int  # type: ignore[assignment]  # instead of the method of tuples
 
 
 class Selection(NamedTuple):

@@ -22,7 +22,8 @@ def to_dask(shots: Shots, shots_per_chunk: int | None) -> Any:
     if shots_per_chunk is None:
         shots_per_chunk = max(1, CHUNK_BYTES // (samples.dtype.itemsize * shot[0] * shot[1]))
     chunks = (max(1, min(shots_per_chunk, count)), *shot)
-    return dask.array.from_array(samples, chunks=chunks, asarray=False, inline_array=True)
+    from_array: Any = dask.array.from_array  # without types
+    return from_array(samples, chunks=chunks, asarray=False, inline_array=True)
 
 
 def to_xarray(shots: Shots) -> Any:

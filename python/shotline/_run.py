@@ -190,7 +190,7 @@ class Run:
         Returns:
             The times in UTC by the offset of the recorder's clocks, NaT for 0.
         """
-        utc = (stamps.astype(np.int64) - self._tai_minus_utc_ns).view("datetime64[ns]")
+        utc: NDArray[np.datetime64] = (stamps.astype(np.int64) - self._tai_minus_utc_ns).view("datetime64[ns]")
         utc[stamps == 0] = np.datetime64("NaT")
         return utc
 

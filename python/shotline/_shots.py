@@ -133,7 +133,8 @@ class Shots:
     @property
     def complete(self) -> NDArray[np.bool_]:
         """Mask of the complete shots: in `shots[shots.complete]` every zero is a sample."""
-        return self.states == State.COMPLETE
+        complete: NDArray[np.bool_] = self.states == State.COMPLETE
+        return complete
 
     @property
     def presence(self) -> NDArray[np.bool_]:
@@ -276,7 +277,8 @@ class Shot:
     @property
     def time(self) -> np.datetime64:
         """Time of the first sample in UTC; NaT: unknown."""
-        return self.run.utc(np.array([self.stamp_tai_ns], np.uint64))[0]
+        time: np.datetime64 = self.run.utc(np.array([self.stamp_tai_ns], np.uint64))[0]
+        return time
 
     @property
     def state(self) -> State:
@@ -310,7 +312,8 @@ class Shot:
     def samples(self) -> NDArray[Any]:
         """Samples of shape (sample, channel), the channels of all links side by side; read at the first access."""
         samples: NDArray[Any] = Shots(self.run, self._links, range(self.row, self.row + 1)).samples.read()
-        return samples[0]
+        first: NDArray[Any] = samples[0]
+        return first
 
     @property
     def raw(self) -> NDArray[np.uint8]:
