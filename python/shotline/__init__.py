@@ -17,35 +17,59 @@ samples are unpacked by the package itself, on several threads and with the inte
 and lost shots read as zeros: use `state` and `presence`, not the value, to distinguish them from samples.
 """
 
+from ._errors import (
+    ClosedError,
+    CompletionError,
+    ConnectError,
+    DisconnectedError,
+    FlushedError,
+    ForkedError,
+    PostError,
+    QueueFullError,
+    RemoteAccessError,
+    RetryExceededError,
+    VerbsError,
+)
 from ._geometry import Geometry
 from ._kernels import pack12, unpack12
 from ._live import LiveShot
-from ._native import RunError
+from ._native import Completion, Element, Receive, Region, RemoteAddress, RemoteRegion, Request, RunError
 from ._probe import Emulator, Probe, ProbeDescription, ProbeStatus
 from ._record import Recorder, record
 from ._run import Link, Run, open
 from ._samples import Samples
+from ._serve import ServedTarget, serve
 from ._settings import Settings
 from ._shots import Shot, Shots, State
+from ._status import Operation, Status
+from ._verbs import CompletionQueue, Endpoint, QueuePair, Target, connect
 
-__all__ = [
-    "Emulator",
-    "Geometry",
-    "Link",
-    "LiveShot",
-    "Probe",
-    "ProbeDescription",
-    "ProbeStatus",
-    "Recorder",
-    "Run",
-    "RunError",
-    "Samples",
-    "Settings",
-    "Shot",
-    "Shots",
-    "State",
-    "open",
-    "pack12",
-    "record",
-    "unpack12",
+# Recordings.
+__all__ = ["Geometry", "Link", "Run", "Samples", "Shot", "Shots", "State", "open", "pack12", "unpack12"]
+# Runs in progress.
+__all__ += ["LiveShot", "Recorder", "RunError", "Settings", "record"]
+# Probes.
+__all__ += ["Emulator", "Probe", "ProbeDescription", "ProbeStatus"]
+# Endpoints.
+__all__ += [
+    "Element",
+    "Endpoint",
+    "Region",
+    "RemoteAddress",
+    "RemoteRegion",
+    "ServedTarget",
+    "Target",
+    "connect",
+    "serve",
 ]
+__all__ += ["Completion", "CompletionQueue", "Operation", "QueuePair", "Receive", "Request", "Status"]
+__all__ += [
+    "ClosedError",
+    "ConnectError",
+    "DisconnectedError",
+    "ForkedError",
+    "PostError",
+    "QueueFullError",
+    "VerbsError",
+]
+__all__ += ["CompletionError", "FlushedError", "RemoteAccessError", "RetryExceededError"]
