@@ -206,8 +206,12 @@ impl Initiator {
 
     /// Returns a descriptor for event loops. It is readable when [`Self::drive`] has work: for armed completion queues, at
     /// the end of the connection, and after [`Self::close`].
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.shared.fd()
+    ///
+    /// # Errors
+    /// [`EndpointError::Forked`] in a child process.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, EndpointError> {
+        self.shared.check_owner()?;
+        Ok(self.shared.fd())
     }
 
     /// Does the work for which the descriptor is readable. Does not block.

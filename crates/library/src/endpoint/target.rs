@@ -257,7 +257,7 @@ impl<P: Endpoint> Serving<P> {
             (rounds, checked) = (0, Instant::now());
             self.control.progress(&mut self.host).map_err(EndpointError::system("cannot serve control connections"))?;
             while let Ok(answer) = self.commands.try_recv() {
-                // Whoever asked may have given up.
+                // The thread that asked may have given up.
                 let _ = answer.send(self.state());
             }
             if !polls {

@@ -130,8 +130,8 @@ impl Connection {
         interruptible(py, |interrupted| self.0.write(region, offset, data, interrupted))
     }
 
-    fn fileno(&self) -> i32 {
-        self.0.fd().as_raw_fd()
+    fn fileno(&self) -> Result<i32, Failed> {
+        Ok(self.0.fd()?.as_raw_fd())
     }
 
     fn drive(&self, py: Python<'_>) -> Result<(), Failed> {
