@@ -28,7 +28,7 @@ add_group() {
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
             pip+=("moto[server]==5.2.5" boto3==1.44.5)
-            pip+=(pillow==13.0.0 jsonschema==4.26.0 aiohttp==3.14.5)
+            pip+=(pillow==13.0.0 jsonschema==4.26.0 aiohttp==3.14.5 mypy==2.4.1)
             # Compiler of CUDA kernels (NVIDIA's licence), with which tests compile those for GPUs. Nothing is built with it.
             pip+=(nvidia-cuda-nvrtc-cu12==12.9.86)
             # Rust tools as wheels (https://github.com/astral-sh/astral-dev-toolchain): nothing to compile.

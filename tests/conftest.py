@@ -10,6 +10,7 @@ import pytest
 import recordings
 from faultfs import FaultDrive, skip_if_impossible
 from guest_setup import bar, booting, drives, guest  # noqa: F401
+from python_endpoints import connect_to, start_target  # noqa: F401
 from requirements import NETWORK_TOOLS, need_root
 from xdist.scheduler import LoadScopeScheduling
 

@@ -214,3 +214,26 @@ def test_pip_install_yields_a_working_package(shotline, runs, tmp_path, compiled
     done = python("-c", script, path, PYTHONPATH=str(tmp_path / "site"))
     where, total = done.stdout.split()
     assert Path(where).is_relative_to(tmp_path) and int(total) == int(expected.sum())
+
+
+def test_types_of_the_package_are_complete(tmp_path):
+    checked = ["python/shotline", "examples/python", "tests/typed_endpoints.py"]
+    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, *checked]
+    environment = os.environ | {"MYPYPATH": "python"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stubs_are_those_of_the_native_part(shotline, tmp_path):
+    site = Path(shotline.__file__).parent.parent
+    allowed = tmp_path / "allowed"
+    allowed.write_text("shotline._native.__all__\n")  # made by PyO3
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "--ignore-disjoint-bases", "--allowlist", allowed, "shotline._native"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site), "MYPYPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""Shots of fast instruments as numpy arrays, recorded or as they arrive, with complete information about losses.
+"""Shots of fast instruments as numpy arrays, recorded or as they arrive, and memory of others by RDMA.
+
+Runs tell exactly what was lost:
 
     import shotline
 
@@ -15,6 +17,20 @@
 Data is read only when it is accessed. A run may still be recording: `run.refresh()` makes new shots visible. 12-bit
 samples are unpacked by the package itself, on several threads and with the interpreter's lock released. Missing packets
 and lost shots read as zeros: use `state` and `presence`, not the value, to distinguish them from samples.
+
+Endpoints reach the memory of `shotline target`, or of `serve` in another program:
+
+    with shotline.connect("127.0.0.1:47920", token=token) as target:
+        target.write("images", 0, array)            # blocks; read returns an array
+        region = target.register(1 << 20)           # memory of this side: region.array
+        cq = target.create_cq()
+        qp = target.create_qp(cq)
+        qp.write(region[0:4096], target.regions["images"].at(8192), id=7)
+        for completion in cq.wait(timeout=1.0):     # or await cq.wait_async()
+            completion.check()
+
+`Target` and `QueuePair` describe how to use them, `Region` when memory belongs to the provider, and `Completion.check` what
+happens to requests that fail. All exceptions of endpoints are `VerbsError`.
 """
 
 from ._errors import (

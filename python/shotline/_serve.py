@@ -89,7 +89,7 @@ def serve(
         transport: How the memory is reached: "soft", "ibverbs:DEVICE" or "spacefibre:lanes=N". Shared memory is served by
             `shotline target --transport shm`.
         bind: Local address of the memory's traffic, with or without a port; None: loopback, any port.
-        listen: Address of control connections, likewise.
+        listen: Address of control connections, with or without a port; None: loopback, any port.
         strict_ib: Answer invalid requests with an error, as InfiniBand does, instead of dropping them.
         max_initiators: Maximum number of initiators at once.
 

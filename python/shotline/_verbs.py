@@ -69,7 +69,7 @@ class CompletionQueue:
         while True:
             found = self._native.poll(max)
             is_busy = not found and self._native.arm()
-            # Completions that arrived before the queue was armed wake nobody.
+            # Completions that arrived before the queue was armed wake no coroutine.
             found = found or self._native.poll(max)
             left = 1.0 if end is None else end - time.monotonic()
             if found or left <= 0:
