@@ -3,24 +3,22 @@
 use super::error::EndpointError;
 use super::initiator::local_address;
 use super::memory::Memory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::time::Timespec;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd as _, OwnedFd};
 use shotline_memory::{Access, RegistrationCounters};
 use shotline_verbs::api::Reach;
-use shotline_verbs::cm::message::{Accept, Cause, Name, Offer, Refusal, Regions, RoleAssignment, Statistics, Welcome};
-use shotline_verbs::cm::{Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, Host, SessionId, Token};
+use shotline_verbs::cm::message::Name;
+use shotline_verbs::cm::{Control, ControlAddress, ControlLimits, Endpoint, Export, Exports, Target, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
-use shotline_verbs::spacefibre::{CarrierKind, LinksStatus, SpaceFibreEndpoint};
+use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A region of a target.
 #[derive(Clone, Debug)]
@@ -94,13 +92,6 @@ impl Signal {
     }
 }
 
-/// Number of rounds between two checks of the control connections, and the maximum time between them.
-const MAX_ROUNDS: u32 = 256;
-const CONTROL_INTERVAL: Duration = Duration::from_millis(5);
-/// Time for which an idle target polls before it sleeps, because waking takes longer than polling.
-const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
-/// Maximum time to sleep.
-const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// Time in which the thread answers a command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -150,7 +141,8 @@ impl ServedTarget {
             .map_err(EndpointError::system("cannot create an event file descriptor; raise the limit (ulimit -n)"))?;
         let signal = Arc::new(Signal { must_stop: AtomicBool::new(false), bell });
         let (commands, received) = channel();
-        let serving = Serving { host: MemoryHost(exports), control, commands: received, signal: Arc::clone(&signal) };
+        let serving =
+            Serving { target: Target::new(exports, control), commands: received, signal: Arc::clone(&signal) };
         let thread = std::thread::Builder::new()
             .name("shotline-target".into())
             .spawn(move || serving.run())
@@ -232,101 +224,33 @@ const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 /// What the thread owns.
 struct Serving<P: Endpoint> {
-    host: MemoryHost<P>,
-    control: Control,
+    target: Target<P>,
     commands: Receiver<Sender<TargetState>>,
     signal: Arc<Signal>,
 }
 
 impl<P: Endpoint> Serving<P> {
     fn run(mut self) -> Result<(), EndpointError> {
-        let (mut rounds, mut checked, mut idle_since) = (0, Instant::now(), None);
         while !self.signal.must_stop.load(Ordering::Acquire) {
-            let provider = self.host.0.provider_mut();
-            let busy = provider.progress()?;
-            while provider.next_event().is_some() {}
-            rounds += 1;
-            if busy {
-                idle_since = None;
+            if self.target.round(Some(self.signal.bell.as_fd()))? {
+                let _ = rustix::io::read(&self.signal.bell, &mut [0; 8]);
             }
-            // Control connections cost system calls.
-            let polls = busy || idle_since.get_or_insert_with(Instant::now).elapsed() < POLL_BEFORE_SLEEP;
-            if polls && rounds < MAX_ROUNDS && checked.elapsed() < CONTROL_INTERVAL {
-                continue;
-            }
-            (rounds, checked) = (0, Instant::now());
-            self.control.progress(&mut self.host).map_err(EndpointError::system("cannot serve control connections"))?;
             while let Ok(answer) = self.commands.try_recv() {
                 // The thread that asked may have given up.
                 let _ = answer.send(self.state());
             }
-            if !polls {
-                self.sleep()?;
-            }
         }
-        self.control.close(&mut self.host);
+        self.target.close();
         Ok(())
     }
 
     fn state(&self) -> TargetState {
-        let counters = self.control.counters();
+        let counters = self.target.counters();
         TargetState {
-            initiators: self.control.sessions(),
+            initiators: self.target.sessions(),
             welcomed: counters.welcomed,
             wrong_token: counters.wrong_token,
-            usage: self.host.0.total_usage(),
+            usage: self.target.exports().total_usage(),
         }
-    }
-
-    /// Sleeps until there are packets, messages of control connections, or a command.
-    fn sleep(&self) -> Result<(), EndpointError> {
-        let time = self.control.next_timeout().map_or(MAX_SLEEP, |timeout| timeout.min(MAX_SLEEP));
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        let fds = [self.host.0.provider().fd(), self.control.fd()];
-        let [provider, control] = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let mut fds = [provider, control, PollFd::new(&self.signal.bell, PollFlags::IN)];
-        match poll(&mut fds, Some(&time)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(EndpointError::system("cannot wait for initiators")(error)),
-        }
-        let _ = rustix::io::read(&self.signal.bell, &mut [0; 8]);
-        Ok(())
-    }
-}
-
-/// Serves memory, and neither messages nor roles in measurements.
-struct MemoryHost<P: Endpoint>(Exports<P>);
-
-impl<P: Endpoint> Host for MemoryHost<P> {
-    fn welcome(&mut self) -> Welcome {
-        self.0.welcome()
-    }
-    fn regions(&mut self) -> Regions {
-        self.0.regions()
-    }
-    fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
-        if offer.receives.count > 0 || offer.sends > 0 {
-            let words = "this target serves memory only: start `shotline target --messages` to accept messages";
-            return Err(Refusal::new(Cause::Unsupported, words));
-        }
-        self.0.connect(session, peer, offer)
-    }
-    fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal> {
-        self.0.link(session, socket)
-    }
-    fn start_role(&mut self, session: SessionId, assignment: &RoleAssignment) -> Result<(), Refusal> {
-        self.0.start_role(session, assignment)
-    }
-    fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
-        self.0.disconnect(session, qp)
-    }
-    fn statistics(&mut self, session: SessionId) -> Statistics {
-        self.0.statistics(session)
-    }
-    fn links(&mut self, first: u32) -> Result<LinksStatus, Refusal> {
-        self.0.links(first)
-    }
-    fn session_ended(&mut self, session: SessionId) {
-        self.0.session_ended(session);
     }
 }

@@ -1,8 +1,9 @@
 //! Results of the simulated card.
 
 use crate::Result;
-use crate::output::{ByCause, CpuTime, Report, columns, print_table};
+use crate::output::{CpuTime, Report, columns, print_table};
 use serde::Serialize;
+use shotline_acquire::summary::ByCause;
 use shotline_instrument::card::{Interface, Sent};
 use shotline_plan::pcie::Link;
 use shotline_rtl::card::{Counters, Distributed, Outcome, Tally};
