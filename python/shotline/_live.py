@@ -14,7 +14,11 @@ from ._geometry import Geometry
 from ._shots import CAUSES, State, joined
 
 # Packings whose samples need no unpacking.
-VIEWS = {"int16_le": np.dtype("<i2"), "int16_be": np.dtype(">i2"), "uint8": np.dtype(np.uint8)}
+VIEWS: dict[str, np.dtype[Any]] = {
+    "int16_le": np.dtype("<i2"),
+    "int16_be": np.dtype(">i2"),
+    "uint8": np.dtype(np.uint8),
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class LiveShot:
         """
         if len(self._links) > 1:
             raise ValueError(f"each of the {len(self._links)} links has its own bytes: use shot.links[k].raw")
-        return np.frombuffer(self._event.slot(self._links[0]), np.uint8)
+        return np.frombuffer(memoryview(self._event.slot(self._links[0])), np.uint8)
 
     @cached_property
     def samples(self) -> NDArray[Any]:
@@ -140,7 +144,7 @@ class LiveShot:
             return np.zeros(shape, geometry.dtype)
         view = VIEWS.get(geometry.packing)
         if view is not None:
-            return np.frombuffer(self._event.slot(link), view, shape[0] * shape[1]).reshape(shape)
+            return np.frombuffer(memoryview(self._event.slot(link)), view, shape[0] * shape[1]).reshape(shape)
         samples = np.empty(shape[0] * shape[1], np.int16)
         self._event.unpack_int16(link, samples)
         return samples.reshape(shape)

@@ -121,11 +121,16 @@ class Recorder:
     async def _readable(self) -> None:
         """Waits until there may be a shot."""
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
         # Event loops watch a descriptor once, and several tasks may wait.
         descriptor = os.dup(self._native.fileno())
         try:
-            loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+            loop.add_reader(descriptor, finish)
             try:
                 if not self._native.start_waiting():
                     await ready
@@ -215,10 +220,17 @@ class Recorder:
         return np.array([(stream, CAUSES[cause], first, count) for stream, cause, first, count in losses], LOSS)
 
     @property
-    def report(self) -> dict[str, Any] | None:
-        """Summary of the run, as of `shotline record --json`; None before it is over."""
+    def report(self) -> dict[str, Any]:
+        """Summary of the run, as of `shotline record --json`.
+
+        Raises:
+            ValueError: If the run is not over.
+        """
         summary = self._native.summary()
-        return None if summary is None else json.loads(summary)
+        if summary is None:
+            raise ValueError("the run is not over: end it (recorder.close), or see recorder.counters")
+        report: dict[str, Any] = json.loads(summary)
+        return report
 
     def trigger(self) -> None:
         """Triggers: with `pre_trigger`, what was received before and after is recorded."""
