@@ -62,13 +62,14 @@ def values(seed, packing, shape):
     return generator.integers(low, high, shape).astype(kind)
 
 
-def python(*arguments, **environment):
+def python(*arguments, cwd=None, **environment):
     """Runs another interpreter, which must succeed: a crash in it is reported as a failure of the test."""
     site = next(path for path in sys.path if Path(path).name == "shotline-site")
     environment = {"PYTHONPATH": site} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | environment,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=WAIT_TIMEOUT_S,

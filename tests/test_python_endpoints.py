@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from memory_target import Target
 from python_endpoints import LONG_S, TRANSPORTS, done, pattern
 from recordings import python
 
@@ -239,6 +240,16 @@ def test_examples_run(shotline, start_target, example):
     arguments = [program.address, program.token] if example == "read_write.py" else []
     output = python(ROOT / "examples" / "python" / example, *arguments).stdout
     assert "the same bytes: True" in output, output
+
+
+def test_the_initiator_of_the_guide_works_as_printed(shotline, tmp_path):
+    guide = (ROOT / "docs" / "endpoints.md").read_text()
+    section = guide[guide.index("### An initiator in Python") :]
+    code, expected = section.split("```python\n")[1].split("```\n\n```\n")
+    with Target("--region", "images=64M,rights=rw") as target:
+        (tmp_path / "token").write_text(target.token + "\n")
+        output = python("-c", code.replace("127.0.0.1:47920", target.address), cwd=tmp_path).stdout
+    assert output == expected.split("```")[0]
 
 
 def test_names_of_statuses_are_those_of_the_library(shotline):
