@@ -1,7 +1,6 @@
 //! Joins shots of several links into events: the [`Aligner`] for shots.
 
-use crate::align::{Aligner, Config, Event as AlignedEvent, ItemMeta, RefusalReason, Verdict};
-use crate::live::AlignmentStatus;
+use crate::align::{Aligner, AlignmentStatus, Config, Event as AlignedEvent, ItemMeta, RefusalReason, Verdict};
 use crate::stream::Item;
 use arrayvec::ArrayVec;
 use shotline_store::shot::{Event, Loss, MAX_LINKS, Shot};

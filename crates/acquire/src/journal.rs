@@ -2,7 +2,8 @@
 //!
 //! A thread that watches the run reads the [`Journal`] some times a second; the receive thread has no part in it.
 
-use crate::live::{Details, LinkStatus, Live, Refused};
+use crate::align::LinkStatus;
+use crate::live::{Details, Live, Refused};
 use crate::run::{Cause, End};
 use serde::{Serialize, Serializer};
 use shotline_store::recorder::WHOLE_RUN;
@@ -411,8 +412,8 @@ fn losses(stream: &StreamRunCounters) -> impl Iterator<Item = (Kind, u64)> + '_ 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::align::AlignmentStatus;
     use crate::clock::Health;
-    use crate::live::AlignmentStatus;
     use crate::run::RequestedEnd;
     use serde_json::{Value, json};
     use shotline_store::shot::RunCounters;

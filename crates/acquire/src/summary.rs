@@ -1,10 +1,9 @@
 //! Summary of a run: one JSON object with units in its keys, or rows of a table.
 
-use crate::align::EventCounters;
+use crate::align::{AlignmentStatus, EventCounters};
 use crate::clock::Health;
 use crate::counters::StreamCounters;
 use crate::latency::Latency;
-use crate::live::AlignmentStatus;
 use crate::run::{Cause, End, Outcome};
 use crate::stages::{Bottleneck, Reading};
 use serde::Serialize;

@@ -37,6 +37,7 @@ mod clocks;
 mod filter;
 mod intervals;
 mod ring;
+mod status;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -47,6 +48,7 @@ use clocks::Clocks;
 use intervals::Intervals;
 use ring::{History, Mask, Ring};
 use shotline_wire::shot::DropCause;
+pub use status::{AlignmentStatus, LinkStatus};
 use std::collections::VecDeque;
 pub use types::{
     AlignBy, Config, Event, EventCounters, ItemMeta, MAX_SOURCES, Missing, Present, RefusalReason, RefusedItem,

@@ -1,9 +1,9 @@
 //! Counters of a run in the form that recordings store.
 
 use crate::align::EventCounters;
+use crate::align::{AlignmentStatus, LinkStatus};
 use crate::counters::StreamCounters;
 use crate::latency::Latency;
-use crate::live::{AlignmentStatus, LinkStatus};
 use crate::receiver::Receiver;
 use crate::stream::StreamConfig;
 use shotline_store::recorder::WHOLE_RUN;

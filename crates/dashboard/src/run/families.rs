@@ -3,7 +3,8 @@
 use super::catalogue::{self, Metric};
 use crate::progress;
 use crate::status::{Family, FamilyKind, Level, Phase, Rate, Sample};
-use shotline_acquire::live::{Details, LinkStatus, Live, LiveCounters};
+use shotline_acquire::align::LinkStatus;
+use shotline_acquire::live::{Details, Live, LiveCounters};
 use shotline_acquire::run::Cause;
 use shotline_acquire::stages::Reading;
 use shotline_store::recorder::WHOLE_RUN;

@@ -15,9 +15,10 @@ use crate::status::{
 use crate::{Action, Subject};
 pub use series::{Series, StartRequest};
 use shotline_acquire::ShotLatencies;
+use shotline_acquire::align::LinkStatus;
 use shotline_acquire::journal::{self, Journal};
 use shotline_acquire::latency::Latency;
-use shotline_acquire::live::{Details, LinkStatus, Live};
+use shotline_acquire::live::{Details, Live};
 use shotline_acquire::stages::{Bottleneck, Reading};
 use shotline_acquire::tap::ShotMark;
 use std::collections::VecDeque;

@@ -72,28 +72,6 @@ pub enum SampleError {
         /// Samples requested.
         requested: u32,
     },
-    /// The samples of a program do not have its shape.
-    #[error(
-        "expected {shots} shots x {samples} samples x {channels} channels, none of them 0, found {found} samples in all"
-    )]
-    GivenShape {
-        /// Distinct shots.
-        shots: u32,
-        /// Samples per channel.
-        samples: u32,
-        /// Channels of all links.
-        channels: usize,
-        /// Samples given.
-        found: usize,
-    },
-    /// A sample of a program does not fit the resolution.
-    #[error("expected samples of {bits} bits, found {found}: scale them, or send more bits")]
-    GivenRange {
-        /// Resolution in bits.
-        bits: u8,
-        /// The first sample that does not fit.
-        found: i16,
-    },
     /// The samples of a program have other channels or fewer samples than the probe.
     #[error(
         "expected {links} links of {channels} channels and at most {found_samples} samples, found {found_channels} \

@@ -1,8 +1,34 @@
 //! Samples that a program gives to a probe.
 
-use super::error::SampleError;
 use shotline_wire::shot::Packing;
 use std::fmt;
+
+/// Reason why samples cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GivenError {
+    /// The number of samples is not that of the shape.
+    #[error(
+        "expected {shots} shots x {samples} samples x {channels} channels, none of them 0, found {found} samples in all"
+    )]
+    Shape {
+        /// Distinct shots.
+        shots: u32,
+        /// Samples per channel.
+        samples: u32,
+        /// Channels of all links.
+        channels: usize,
+        /// Samples given.
+        found: usize,
+    },
+    /// A sample does not fit the resolution.
+    #[error("expected samples of {bits} bits, found {found}: scale them, or send more bits")]
+    Range {
+        /// Resolution in bits.
+        bits: u8,
+        /// The first sample that does not fit.
+        found: i16,
+    },
+}
 
 /// The distinct shots of a probe, from a program.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,20 +51,15 @@ impl GivenShots {
         (shots, samples_per_channel, channels): (u32, u32, usize),
         bits: u8,
         packing: Packing,
-    ) -> Result<Self, SampleError> {
+    ) -> Result<Self, GivenError> {
         let count = u64::from(shots) * u64::from(samples_per_channel) * channels as u64;
         if count == 0 || count != samples.len() as u64 {
-            return Err(SampleError::GivenShape {
-                shots,
-                samples: samples_per_channel,
-                channels,
-                found: samples.len(),
-            });
+            return Err(GivenError::Shape { shots, samples: samples_per_channel, channels, found: samples.len() });
         }
         let values = 1_i32 << bits.clamp(1, 16);
         let range = if packing == Packing::Uint8 { 0..values } else { -values / 2..values / 2 };
         if let Some(found) = samples.iter().copied().find(|sample| !range.contains(&i32::from(*sample))) {
-            return Err(SampleError::GivenRange { bits, found });
+            return Err(GivenError::Range { bits, found });
         }
         Ok(Self { samples, shots, samples_per_channel, channels })
     }

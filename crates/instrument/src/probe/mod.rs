@@ -46,7 +46,7 @@ pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL, Phantom};
 pub use counters::{Failures, LinkReport, ProbeCounters, ProbeState};
 pub use device::{Probe, Response, Step};
 pub use error::{ProbeError, SampleError};
-pub use given::GivenShots;
+pub use given::{GivenError, GivenShots};
 pub use link::LinkCounters;
 pub use patterns::Patterns;
 pub use rf::RfReport;
