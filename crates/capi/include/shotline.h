@@ -40,6 +40,10 @@
  *         return 0;
  *     }
  *
+ * A program records with shotline_recorder_start(), and takes the shots while they are received, one by one
+ * (shotline_recorder_take()), in a function that it passes (shotline_recorder_run()), or in an event loop
+ * (shotline_recorder_get_fd()). examples/c has programs.
+ *
  * Errors. A function that can fail returns a shotline_status. If it is not SHOTLINE_OK, shotline_last_error() says on the
  * same thread what was expected, what was found, and what to do, and shotline_last_errno() has the number of the kernel's
  * error. Results are stored only on success, unless the function says otherwise. The comment of each function lists its
@@ -47,17 +51,20 @@
  *
  * Handles. shotline_run and the like are numbers, which are never used again. A handle that was closed, also by another
  * thread, is an error (CLOSED) and never undefined behaviour. A handle set to zero bytes is never open: INVALID_ARGUMENT.
+ * After fork() the handles of the parent process are an error in the child (FORKED), which opens its own.
  *
  * Pointers. A pointer that is not NULL must point to memory of the type and size that the function documents, which no other
  * thread uses during the call. NULL, addresses that are not aligned for their type, and counts that do not fit are
  * INVALID_ARGUMENT, and buffers that are too small are BUFFER_TOO_SMALL: nothing is written beyond a buffer. The library
- * keeps no pointer of the caller after a function returns, and the caller frees nothing that the library returns.
+ * keeps no pointer of the caller after a function returns, and the caller frees nothing that the library returns. One
+ * function returns an address of samples: shotline_shots_data(). It says how long they are valid.
  *
  * Strings end with a zero byte. Those that the library returns are UTF-8; paths are bytes, as the kernel takes them.
  *
- * Threads. All functions may be called by any thread at any time, also several with one handle. A call of close or refresh
- * waits for the others with the same handle. Only the message of the last error belongs to one thread. After fork(), the
- * child process must open its own handles.
+ * Threads. All functions may be called by any thread at any time, also several with one handle. shotline_run_close() and
+ * shotline_run_refresh() wait for the others with the same handle; shotline_recorder_close() wakes those that wait. Only the
+ * message of the last error belongs to one thread. The library has threads of its own while a recorder or an emulator is
+ * open, and calls functions of the program on threads of the program only.
  *
  * HDF5. Opening and refreshing a run uses libhdf5. A program that calls libhdf5 itself in other threads at the same time needs
  * one that was built for threads, as that of Debian is.
@@ -100,6 +107,12 @@
 /** Length of shotline_counter.name in bytes, with at least one zero at its end. */
 #define SHOTLINE_COUNTER_NAME_BYTES 52
 
+/** As a time limit: none. */
+#define SHOTLINE_FOREVER UINT64_MAX
+
+/** Length of shotline_probe_description.model in bytes, with at least one zero at its end. */
+#define SHOTLINE_MODEL_BYTES 40
+
 /** Outcome of a function. Later versions may add codes at the end: treat an unknown one as an error. */
 typedef enum {
     /** Success. */
@@ -128,6 +141,10 @@ typedef enum {
     SHOTLINE_ERROR_FORMAT = 11,
     /** A defect of the library: a panic was caught. Its handles stay usable; please report it. */
     SHOTLINE_ERROR_INTERNAL = 12,
+    /** The handle belongs to the process that has forked this one: open it after the fork. */
+    SHOTLINE_ERROR_FORKED = 13,
+    /** A run ended before its settings say so: its sender vanished, or the transport or the file failed. */
+    SHOTLINE_ERROR_CUT_OFF = 14,
 } shotline_status;
 
 /** Format of the samples in a slot. */
@@ -312,6 +329,142 @@ typedef struct {
     /** Its name, for example "packets_in", padded with zeros. */
     char name[SHOTLINE_COUNTER_NAME_BYTES];
 } shotline_counter;
+
+/** Handle of a run in progress. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_recorder;
+
+/** Handle of the shots of all links that belong together. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_shots;
+
+/**
+ * Function that shotline_recorder_run() calls for each event, with its shots and the pointer `user`. It returns 0 to
+ * continue. It must return: no exception of C++ and no longjmp may leave it.
+ */
+typedef int32_t (*shotline_on_shots)(shotline_shots shots, void *user);
+
+/** What is known of the shots of all links together. */
+typedef struct {
+    /** Shot number, extended to 64 bits; that of the first link that has a shot, if links are aligned by stamp. */
+    uint64_t number;
+    /** Number of links, also of those without a shot. */
+    uint32_t links;
+    /** State of all links: complete if all are, lost if all are, else partial (shotline_state). */
+    uint32_t state;
+    /** Zero, for fields of later versions. */
+    uint64_t reserved[2];
+} shotline_shots_info;
+
+/** Counters since the start of a run. Each is exact; together they may be some milliseconds apart until the run is over. */
+typedef struct {
+    /** Packets that arrived. */
+    uint64_t packets;
+    /** Bytes of payload in shots. */
+    uint64_t bytes;
+    /** Packets that were dropped, here or by the device. */
+    uint64_t packets_dropped;
+    /** Complete shots. */
+    uint64_t shots_complete;
+    /** Partial shots. */
+    uint64_t shots_partial;
+    /** Dropped shots. */
+    uint64_t shots_dropped;
+    /** Rows that readers of the file see. */
+    uint64_t rows;
+    /** Events that the program has taken. */
+    uint64_t taken;
+    /** Events that the program has not taken when it closed the recorder. */
+    uint64_t untaken;
+    /** Events that the program holds. */
+    uint64_t held;
+    /** Events that it may hold before later ones are dropped; 0 before the run has begun. */
+    uint64_t max_held;
+    /** Shots that are in no event that the program gets: the sum of shotline_recorder_read_losses() and `unlisted`. */
+    uint64_t lost;
+    /** Of these, shots that are not in the list, because it is full. */
+    uint64_t unlisted;
+    /** Zero, for fields of later versions. */
+    uint64_t reserved[7];
+} shotline_recorder_counters;
+
+/** Handle of a probe that takes set-up, real or emulated. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_probe;
+
+/** Properties of a probe. */
+typedef struct {
+    /** Number of links. */
+    uint32_t links;
+    /** Channels of each link. */
+    uint32_t channels;
+    /** Resolution of a sample in bits. */
+    uint32_t bits;
+    /** Format of samples on the wire: one of shotline_packing. */
+    uint32_t packing;
+    /** Samples per second of each channel. */
+    uint32_t sample_rate_hz;
+    /** Maximum number of samples per channel of a shot. */
+    uint32_t max_samples;
+    /** Name of the model, padded with zeros. */
+    char model[SHOTLINE_MODEL_BYTES];
+    /** Zero, for fields of later versions. */
+    uint32_t reserved[8];
+} shotline_probe_description;
+
+/** State and counters of a link of a probe. */
+typedef struct {
+    /** Number of the next shot. */
+    uint64_t next_shot;
+    /** Shots sent. */
+    uint64_t shots_sent;
+    /** Packets sent. */
+    uint64_t packets_sent;
+    /** Triggers that arrived while the probe could not acquire a shot. */
+    uint64_t triggers_missed;
+    /** Number of the link. */
+    uint32_t link;
+    /** 1 while shots are being sent; else 0. */
+    uint32_t running;
+    /** 1 if another receiver controls the probe; else 0. */
+    uint32_t owned_by_other;
+    /** Packets that an emulated probe has deliberately dropped. */
+    uint32_t lost;
+    /** Packets that it has deliberately sent twice. */
+    uint32_t duplicated;
+    /** Packets that it has deliberately sent out of order. */
+    uint32_t reordered;
+    /** Packets with a deliberately changed bit. */
+    uint32_t corrupted;
+    /** Zero, for fields of later versions. */
+    uint32_t reserved[9];
+} shotline_probe_status;
+
+/** Samples for an emulated probe to send, the shots in turn. */
+typedef struct {
+    /** Samples in the order shot, sample, channel, with the channels of all links side by side. They are copied. */
+    const int16_t *samples;
+    /** Number of shots. */
+    uint32_t shots;
+    /** Samples per channel of one shot. */
+    uint32_t samples_per_channel;
+    /** Channels of all links together. */
+    uint32_t channels;
+    /** Must be zero. */
+    uint32_t reserved;
+} shotline_given_shots;
+
+/** Handle of an emulated probe in this process. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_emulator;
 
 #ifdef __cplusplus
 extern "C" {
@@ -608,6 +761,381 @@ shotline_status shotline_run_read_counters(shotline_run run,
  * CLOSED, INVALID_ARGUMENT.
  */
 shotline_status shotline_run_read_counter(shotline_run run, uint32_t stream, const char *name, uint64_t *value);
+
+/**
+ * Starts a run, which hands its shots to the program, and records them if the settings have `out`. It returns at once:
+ * shotline_recorder_wait_started() tells whether packets are received.
+ *
+ * settings: a JSON object with the settings of `shotline record` by their names in a settings file, for example
+ * {"probe": "[::1]:47910", "samples": 2000, "out": "run.h5"}; or the text of a settings file (TOML). docs/recording.md and
+ * `shotline record --help` explain them.
+ * recorder: receives the handle; on failure one with the id 0.
+ *
+ * Without `out` the program is the sink: shots that it takes too slowly, or for which it holds too many others, are dropped
+ * by the setting `policy`, and are in shotline_recorder_read_losses(). With `out` every shot is recorded as without the
+ * program, which sees as many as it can take.
+ *
+ * Lifetime: close the handle with shotline_recorder_close(). A run that is open when the program ends by exit() or by
+ * returning from main() is closed then. Threads: any.
+ * Errors: INVALID_ARGUMENT (a setting is wrong; the message has its name), IO (no descriptor or thread is left).
+ */
+shotline_status shotline_recorder_start(const char *settings,
+                                        shotline_recorder *recorder);
+
+/**
+ * Waits until packets are received. From then on the files are created, and the properties of the shots are known.
+ *
+ * timeout_ns: limit of the wait in nanoseconds, or SHOTLINE_FOREVER.
+ *
+ * Threads: any, several at once.
+ * Errors: of a run that cannot begin INVALID_ARGUMENT (the settings contradict the sender), REFUSED (for example because
+ * another receiver controls the probe), TIMEOUT (the probe does not answer), IO (transport, file or memory). TIMEOUT (the
+ * limit has passed; the message differs), CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_wait_started(shotline_recorder recorder,
+                                               uint64_t timeout_ns);
+
+/**
+ * Asks the run to end. Shots that have arrived are still handed over; then shotline_recorder_take() fails with ENDED.
+ *
+ * Threads: any. Errors: CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_stop(shotline_recorder recorder);
+
+/**
+ * Triggers, if the settings have a time before triggers (`pre_trigger`). A probe is triggered by shotline_probe_trigger().
+ *
+ * Threads: any. Errors: CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_trigger(shotline_recorder recorder);
+
+/**
+ * Waits until the run is over: its file is closed, and its counters and its report are final. Shots may be left to take.
+ *
+ * timeout_ns: limit of the wait in nanoseconds, or SHOTLINE_FOREVER.
+ *
+ * Threads: any, several at once.
+ * Errors: CUT_OFF (the run has ended early, or could not begin; the message says why), TIMEOUT, CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_wait_ended(shotline_recorder recorder,
+                                             uint64_t timeout_ns);
+
+/**
+ * Ends the run and closes its handle. It waits until everything is in the file. Threads that wait for shots or for the end
+ * of the run are woken, and fail with CLOSED. Shots that the program holds stay valid; those that it has not taken are
+ * discarded (and are in the file, if there is one).
+ *
+ * Threads: any, also the callback of shotline_recorder_run(). Errors: CLOSED if the recorder is closed already, FORKED.
+ * How the run has ended: shotline_recorder_stop() and shotline_recorder_wait_ended() before.
+ */
+shotline_status shotline_recorder_close(shotline_recorder recorder);
+
+/**
+ * Stores the properties of a link, which are known once the run has begun.
+ *
+ * link: index of the link, from 0.
+ *
+ * Threads: any. Errors: NOT_FOUND (the run has not begun), INVALID_ARGUMENT (no such link), CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_get_link(shotline_recorder recorder, uint32_t link, shotline_link *properties);
+
+/**
+ * Copies a text about the run.
+ *
+ * name: "about": what the run receives, as a JSON object: instrument, framing, links, address and the geometry of a link's
+ * shots; once the run has begun. Or "report": the report of `shotline record --json`, once the run is over.
+ * text, capacity, length: as for shotline_run_get_text().
+ *
+ * Threads: any. Errors: NOT_FOUND (no text of this name, or not yet), BUFFER_TOO_SMALL, CUT_OFF (a report of a run that
+ * could not begin), CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_get_text(shotline_recorder recorder,
+                                           const char *name,
+                                           char *text,
+                                           size_t capacity,
+                                           size_t *length);
+
+/**
+ * Takes the next shots; waits for them. Shots of several links with one number come together.
+ *
+ * timeout_ns: limit of the wait in nanoseconds; 0 to look only, SHOTLINE_FOREVER for no limit.
+ * shots: receives a handle of the shots; on failure one with the id 0.
+ *
+ * Lifetime: release the shots with shotline_shots_release(). As long as the program holds as many as the pool has buffers
+ * for (shotline_recorder_counters.max_held), later ones are dropped.
+ * Threads: any, several at once; each shot goes to one of them.
+ * Errors: TIMEOUT (there are none yet), ENDED (the run is over, and all shots were taken), CUT_OFF (as ENDED, but the run
+ * has ended early or could not begin), CLOSED (also by another thread during the call), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_take(shotline_recorder recorder,
+                                       uint64_t timeout_ns,
+                                       shotline_shots *shots);
+
+/**
+ * Calls a function for each event of the run on this thread, until the run is over or the function returns another value
+ * than 0. The shots are released when the function returns: shotline_shots_share() keeps them.
+ *
+ * callback: the function.
+ * user: passed to it as it is; may be NULL.
+ *
+ * Returns SHOTLINE_OK if the run has ended as its settings say, or the function has ended the loop. The run then goes on,
+ * until it is stopped or closed.
+ *
+ * Threads: any, several at once; each shot goes to one of them. The function may call everything, also
+ * shotline_recorder_close().
+ * Errors: CUT_OFF (the run has ended early or could not begin), CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_run(shotline_recorder recorder,
+                                      shotline_on_shots callback,
+                                      void *user);
+
+/**
+ * Stores a file descriptor for poll() and epoll: it is readable while there may be shots, and at the end, between
+ * shotline_recorder_start_waiting() and shotline_recorder_stop_waiting(). Do not read it or close it.
+ *
+ * Lifetime: until the recorder is closed; duplicate it (dup) for a loop that may still watch it then.
+ * Threads: any. Errors: CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_get_fd(shotline_recorder recorder, int32_t *fd);
+
+/**
+ * Begins a wait on the descriptor.
+ *
+ * ready: receives 1 if there is something to take already, or the run is over: then do not wait. Else 0.
+ *
+ * A loop takes shots with the limit 0 until TIMEOUT, starts waiting, polls the descriptor if `ready` is 0, stops waiting,
+ * and begins again.
+ *
+ * Threads: any, several waits at once; each needs its shotline_recorder_stop_waiting().
+ * Errors: CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_start_waiting(shotline_recorder recorder,
+                                                int32_t *ready);
+
+/**
+ * Ends a wait on the descriptor.
+ *
+ * Threads: any. Errors: INVALID_ARGUMENT (no wait has begun), CLOSED, FORKED.
+ */
+shotline_status shotline_recorder_stop_waiting(shotline_recorder recorder);
+
+/**
+ * Stores the number and the state of shots.
+ *
+ * Threads: any. Errors: CLOSED (released), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_shots_get_info(shotline_shots shots, shotline_shots_info *info);
+
+/**
+ * Stores what is known of the shot of a link, as shotline_run_read_shots() reads it from the file. The file alone has
+ * `slot_crc32`, which is 0 here.
+ *
+ * link: index of the link, from 0. A link of which no packet has arrived has the state SHOTLINE_STATE_LOST.
+ *
+ * Threads: any. Errors: CLOSED (released), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_shots_get_shot(shotline_shots shots, uint32_t link, shotline_shot *shot);
+
+/**
+ * Copies the presence map of the shot of a link: bit i % 8 of byte i / 8 is set if packet i is present.
+ *
+ * link: index of the link, from 0. The map of a link of which no packet has arrived is all zeros.
+ * presence: receives shotline_link.presence_bytes bytes.
+ * capacity: bytes at `presence`.
+ *
+ * Threads: any. Errors: BUFFER_TOO_SMALL, CLOSED (released), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_shots_get_presence(shotline_shots shots, uint32_t link, uint8_t *presence, size_t capacity);
+
+/**
+ * Stores the address of the bytes of a link's shot in the pool, without a copy: the slot as on the wire, with zeros for
+ * packets that did not arrive, then the trailer and zeros (shotline_link has the offsets).
+ *
+ * link: index of the link, from 0.
+ * data: receives the address, a multiple of 4096.
+ * length: receives shotline_link.slot_bytes; may be NULL.
+ *
+ * Lifetime: the bytes are valid until the last handle of the shots is released, also after the recorder is closed. Then
+ * their use is undefined behaviour: the pool uses the memory for other shots. They must not be changed.
+ * Threads: any. Errors: NOT_FOUND (no packet of the link has arrived), UNSUPPORTED (the pool is in memory of a device: use
+ * shotline_shots_read_int16()), CLOSED (released), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_shots_data(shotline_shots shots,
+                                    uint32_t link,
+                                    const void **data,
+                                    size_t *length);
+
+/**
+ * Unpacks the samples of a link's shot to 16 bits into memory of the caller: for links whose element_bytes is 2. Missing
+ * packets read as zeros, and so does a link of which no packet has arrived.
+ *
+ * link: index of the link, from 0.
+ * samples: receives shotline_link.samples * channels elements, ordered by sample, then channel.
+ * capacity: number of elements at `samples`.
+ *
+ * Threads: any. Errors: INVALID_ARGUMENT (no such link, or 8-bit samples), BUFFER_TOO_SMALL, CLOSED (released), FORKED.
+ */
+shotline_status shotline_shots_read_int16(shotline_shots shots,
+                                          uint32_t link,
+                                          int16_t *samples,
+                                          size_t capacity);
+
+/**
+ * Copies unsigned bytes, for links whose element_bytes is 1; otherwise as shotline_shots_read_int16().
+ *
+ * Threads: any. Errors: as for shotline_shots_read_int16().
+ */
+shotline_status shotline_shots_read_uint8(shotline_shots shots, uint32_t link, uint8_t *samples, size_t capacity);
+
+/**
+ * Stores another handle of the same shots, for example for another thread. Their buffers return to the pool when all
+ * handles are released.
+ *
+ * other: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: release it with shotline_shots_release(). Threads: any. Errors: CLOSED (released), FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_shots_share(shotline_shots shots,
+                                     shotline_shots *other);
+
+/**
+ * Releases shots: their buffers return to the pool, unless there are other handles (shotline_shots_share()). Calls with this
+ * handle then fail with CLOSED, and addresses from shotline_shots_data() must not be used.
+ *
+ * Threads: any. Errors: CLOSED if they are released already, FORKED.
+ */
+shotline_status shotline_shots_release(shotline_shots shots);
+
+/**
+ * Stores the counters of a run.
+ *
+ * Threads: any. Errors: CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_get_counters(shotline_recorder recorder, shotline_recorder_counters *counters);
+
+/**
+ * Reads the ranges of shots that the program does not get, in the order in which they were noticed.
+ *
+ * losses: receives the ranges; NULL to store only their number.
+ * capacity: structures at `losses`; 0 if it is NULL.
+ * count: receives the number of ranges, also if the buffer is too small. It may grow from one call to the next.
+ *
+ * Threads: any. Errors: BUFFER_TOO_SMALL, CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_recorder_read_losses(shotline_recorder recorder,
+                                              shotline_loss *losses,
+                                              size_t capacity,
+                                              size_t *count);
+
+/**
+ * Opens a socket for requests to a probe, which gets none yet. Each request is repeated until it is answered, for at most
+ * 6.3 s.
+ *
+ * address: address or name, and port of its set-up port, for example "[::1]:47910".
+ * take_over: 0, or 1 to override another receiver that controls the probe.
+ * probe: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close the handle with shotline_probe_close(). Threads: any. Errors: INVALID_ARGUMENT (no address), IO.
+ */
+shotline_status shotline_probe_open(const char *address,
+                                    int32_t take_over,
+                                    shotline_probe *probe);
+
+/**
+ * Queries the properties of a probe.
+ *
+ * Threads: any; requests of several threads follow one another. Errors: TIMEOUT (it does not answer), CLOSED, FORKED,
+ * INVALID_ARGUMENT.
+ */
+shotline_status shotline_probe_describe(shotline_probe probe, shotline_probe_description *description);
+
+/**
+ * Queries the state and the counters of a link of a probe.
+ *
+ * link: number of the link, from 0.
+ *
+ * Threads: any. Errors: TIMEOUT (the probe does not answer), REFUSED (it has no such link), CLOSED, FORKED,
+ * INVALID_ARGUMENT.
+ */
+shotline_status shotline_probe_get_status(shotline_probe probe, uint32_t link, shotline_probe_status *status);
+
+/**
+ * Sends a trigger command to a probe.
+ *
+ * command_only: 0, or 1 to check only that the command would be accepted.
+ * shot: receives the number of the shot that it starts; may be NULL.
+ *
+ * Threads: any. Errors: TIMEOUT (the probe does not answer), REFUSED (it does not accept the command, for example during a
+ * shot), CLOSED, FORKED.
+ */
+shotline_status shotline_probe_trigger(shotline_probe probe,
+                                       int32_t command_only,
+                                       uint64_t *shot);
+
+/**
+ * Makes a probe stop sending after the shot in progress.
+ *
+ * Threads: any. Errors: TIMEOUT (it does not answer), REFUSED (another receiver controls it), CLOSED, FORKED.
+ */
+shotline_status shotline_probe_stop(shotline_probe probe);
+
+/**
+ * Closes the handle of a probe, which continues what it does. Requests in progress are completed.
+ *
+ * Threads: any. Errors: CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_probe_close(shotline_probe probe);
+
+/**
+ * Starts an emulated ultrasound probe, which receivers set up as a real one.
+ *
+ * config: a JSON object; what is absent has its default. NULL: all defaults. "links": 2, "channels": 96 of each link (or those
+ * of `given`), "samples": 2000 per channel (or those of `given`), "packing": "packed12_msb_first", "int16_le", "int16_be" or
+ * "uint8", "bits": all bits of the packing, "sample_rate_hz": 40000000, "input": an HDF5 file with radio-frequency data,
+ * "phantom": {} for the echoes of a phantom, "free_running": pace of a free-running receiver: "device", "max" or
+ * {"rate": shots per second}, "trigger_hz": frequency of the trigger input, "faults": {"loss": 0.0, "duplicate": 0.0, "reorder":
+ * 0.0, "corrupt": 0.0} as probabilities, "first_shot": 0, "seed": of faults and random numbers.
+ * listen: address and port for set-up messages, where port 0 selects a free one; NULL for "[::1]:0".
+ * given: samples to send; NULL: those of "input" or "phantom", else test patterns, which `shotline verify` checks.
+ * emulator: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close the handle with shotline_emulator_close(). Threads: any.
+ * Errors: INVALID_ARGUMENT (the message names what is wrong), IO (the port is not available, the input not readable).
+ */
+shotline_status shotline_emulator_start(const char *config,
+                                        const char *listen,
+                                        const shotline_given_shots *given,
+                                        shotline_emulator *emulator);
+
+/**
+ * Copies a text about an emulated probe.
+ *
+ * name: "address": address of the set-up port, for the setting `probe`. Or "counters": as a JSON object those of the report of
+ * `shotline emulate probe --json`, at most 100 ms old; final after shotline_emulator_stop().
+ * text, capacity, length: as for shotline_run_get_text().
+ *
+ * Threads: any. Errors: NOT_FOUND (no text of this name), BUFFER_TOO_SMALL, CLOSED, FORKED, INVALID_ARGUMENT; IO if the
+ * probe has failed.
+ */
+shotline_status shotline_emulator_get_text(shotline_emulator emulator,
+                                           const char *name,
+                                           char *text,
+                                           size_t capacity,
+                                           size_t *length);
+
+/**
+ * Ends an emulated probe, and waits for its end. Its texts stay until it is closed. A second call does nothing.
+ *
+ * Threads: any. Errors: IO (it has failed before), CLOSED, FORKED.
+ */
+shotline_status shotline_emulator_stop(shotline_emulator emulator);
+
+/**
+ * Ends an emulated probe, and closes its handle.
+ *
+ * Threads: any. Errors: IO (the probe has failed before; the handle is closed), CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_emulator_close(shotline_emulator emulator);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -129,6 +129,40 @@ pub(crate) unsafe fn text<'a>(from: *const c_char, name: &str) -> Result<&'a CSt
     Ok(unsafe { CStr::from_ptr(from) })
 }
 
+/// Returns a string of UTF-8 that the caller passes.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn utf8<'a>(from: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    // SAFETY: as the caller guarantees.
+    let bytes = unsafe { text(from, name) }?;
+    bytes.to_str().map_err(|error| Failure::argument(format!("expected UTF-8 as argument `{name}`, found {error}")))
+}
+
+/// Returns elements that the caller passes. NULL is accepted with a count of 0.
+///
+/// # Safety
+/// `from` is NULL, or valid for reads of `count` elements, which do not change during `'a`.
+pub(crate) unsafe fn slice<'a, T: Plain>(from: *const T, count: u64, name: &str) -> Result<&'a [T], Failure> {
+    check_aligned(from, name)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if from.is_null() {
+        return Err(null(name));
+    }
+    let fits = usize::try_from(count)
+        .ok()
+        .filter(|count| count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok()));
+    let count = fits.ok_or_else(|| {
+        Failure::argument(format!(
+            "expected at most half of the address space as argument `{name}`, found {count} elements"
+        ))
+    })?;
+    // SAFETY: the pointer is not null, aligned and of a size that exists as checked, and valid as the caller guarantees.
+    Ok(unsafe { std::slice::from_raw_parts(from, count) })
+}
+
 /// Memory of the caller for a string, and for its length.
 pub(crate) struct OutText {
     to: OutArray<u8>,

@@ -17,6 +17,13 @@ const SOURCES: &[&str] = &[
     "run/shots.rs",
     "run/samples.rs",
     "run/tables.rs",
+    "record/wait.rs",
+    "record/recorder.rs",
+    "record/take.rs",
+    "record/shots.rs",
+    "record/counters.rs",
+    "record/probe.rs",
+    "record/emulator.rs",
 ];
 /// Enumerations whose values are in fields of a fixed width, so that no function names them.
 const ENUMS: [&str; 2] = ["shotline_packing", "shotline_state"];
@@ -106,6 +113,7 @@ macro_rules! sizes {
 }
 
 fn sizes() -> Vec<String> {
+    use crate::record::{counters, emulator, probe, recorder, shots as live};
     use crate::run::{handle, properties, samples, shots, tables};
     sizes![
         handle::shotline_run,
@@ -117,6 +125,15 @@ fn sizes() -> Vec<String> {
         samples::shotline_shape,
         tables::shotline_loss,
         tables::shotline_counter,
+        recorder::shotline_recorder,
+        live::shotline_shots,
+        live::shotline_shots_info,
+        counters::shotline_recorder_counters,
+        probe::shotline_probe,
+        probe::shotline_probe_description,
+        probe::shotline_probe_status,
+        emulator::shotline_emulator,
+        emulator::shotline_given_shots,
     ]
 }
 
@@ -129,7 +146,9 @@ fn header_is_that_of_the_sources() {
 fn every_source_with_a_c_function_is_in_the_header() {
     let header = header();
     let mut seen = 0;
-    for file in ["", "run"].into_iter().flat_map(|inside| fs::read_dir(folder().join("src").join(inside)).unwrap()) {
+    for file in
+        ["", "run", "record"].into_iter().flat_map(|inside| fs::read_dir(folder().join("src").join(inside)).unwrap())
+    {
         let file = file.unwrap().path();
         if file.extension().is_none_or(|extension| extension != "rs") {
             continue;

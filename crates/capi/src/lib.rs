@@ -16,6 +16,8 @@ mod causes;
 mod handles;
 #[cfg(test)]
 mod header;
+mod process;
+mod record;
 mod run;
 mod status;
 mod version;

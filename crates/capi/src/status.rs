@@ -1,5 +1,6 @@
 //! Status codes, and the message of the last error of each thread.
 
+use shotline_library::ErrorKind;
 use shotline_store::StoreError;
 use std::any::Any;
 use std::cell::RefCell;
@@ -36,13 +37,17 @@ pub enum shotline_status {
     SHOTLINE_ERROR_FORMAT = 11,
     /// A defect of the library: a panic was caught. Its handles stay usable; please report it.
     SHOTLINE_ERROR_INTERNAL = 12,
+    /// The handle belongs to the process that has forked this one: open it after the fork.
+    SHOTLINE_ERROR_FORKED = 13,
+    /// A run ended before its settings say so: its sender vanished, or the transport or the file failed.
+    SHOTLINE_ERROR_CUT_OFF = 14,
 }
 
 use shotline_status::*;
 
 impl shotline_status {
     /// All codes, in the order of their numbers.
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         SHOTLINE_OK,
         SHOTLINE_ERROR_INVALID_ARGUMENT,
         SHOTLINE_ERROR_IO,
@@ -56,6 +61,8 @@ impl shotline_status {
         SHOTLINE_ERROR_BUFFER_TOO_SMALL,
         SHOTLINE_ERROR_FORMAT,
         SHOTLINE_ERROR_INTERNAL,
+        SHOTLINE_ERROR_FORKED,
+        SHOTLINE_ERROR_CUT_OFF,
     ];
 
     fn name(self) -> &'static CStr {
@@ -73,6 +80,8 @@ impl shotline_status {
             SHOTLINE_ERROR_BUFFER_TOO_SMALL => c"SHOTLINE_ERROR_BUFFER_TOO_SMALL",
             SHOTLINE_ERROR_FORMAT => c"SHOTLINE_ERROR_FORMAT",
             SHOTLINE_ERROR_INTERNAL => c"SHOTLINE_ERROR_INTERNAL",
+            SHOTLINE_ERROR_FORKED => c"SHOTLINE_ERROR_FORKED",
+            SHOTLINE_ERROR_CUT_OFF => c"SHOTLINE_ERROR_CUT_OFF",
         }
     }
 }
@@ -126,6 +135,24 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<shotline_library::Error> for Failure {
+    fn from(error: shotline_library::Error) -> Self {
+        let words = error.to_string();
+        let status = match error.kind {
+            ErrorKind::Io(Some(errno)) => return Self::kernel(errno, words),
+            ErrorKind::Io(None) => SHOTLINE_ERROR_IO,
+            ErrorKind::Invalid => SHOTLINE_ERROR_INVALID_ARGUMENT,
+            ErrorKind::Refused => SHOTLINE_ERROR_REFUSED,
+            ErrorKind::TimedOut => SHOTLINE_ERROR_TIMEOUT,
+            ErrorKind::Closed => SHOTLINE_ERROR_CLOSED,
+            ErrorKind::Forked => SHOTLINE_ERROR_FORKED,
+            ErrorKind::CutOff => SHOTLINE_ERROR_CUT_OFF,
+            ErrorKind::Defect => SHOTLINE_ERROR_INTERNAL,
+        };
+        Self::new(status, words)
+    }
+}
+
 struct LastError {
     words: CString,
     errno: i32,
@@ -138,7 +165,7 @@ thread_local! {
 /// Calls `body`, and converts its outcome to a status. A panic ends here: unwinding into C is undefined behaviour.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> shotline_status {
     // A handle whose call has panicked stays usable: the code behind it leaves no state half changed that memory safety
-    // or a later call depends on (crate `store` only reads).
+    // or a later call depends on (crates `store` and `library`).
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return SHOTLINE_OK,
         Ok(Err(failure)) => failure,

@@ -21,4 +21,4 @@ pub mod samples;
 pub use emulator::Emulator;
 pub use error::{Error, ErrorKind};
 pub use probe::Probe;
-pub use recorder::{Next, Recorder, ShotLosses, causes, check_end};
+pub use recorder::{Next, Recorder, ShotLosses, causes, check_end, describe};

@@ -2,6 +2,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::process::Owner;
+use crate::reading::geometry;
+use serde_json::{Value, json};
 use shotline_acquire::config::{ChosenTransport, Settings};
 use shotline_acquire::consumer::{self, Consumer};
 use shotline_acquire::live::{About, Live, Notice};
@@ -318,6 +320,17 @@ fn receive(
     let ChosenTransport { transport, options, .. } = chosen;
     let outcome = run(settings, stop, live, |parameters, regions| transport.open(parameters, options, regions))?;
     Ok(Arc::new(outcome))
+}
+
+/// Returns what a run receives, as an object of JSON.
+pub fn describe(about: &About) -> Value {
+    json!({
+        "instrument": about.instrument,
+        "framing": about.framing,
+        "links": about.links,
+        "address": about.local.to_string(),
+        "geometry": geometry(&about.geometry),
+    })
 }
 
 /// Returns an error if a run was cut off.

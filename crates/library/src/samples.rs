@@ -1,6 +1,7 @@
 //! Samples of many shots at once: several threads read and unpack slots directly into the output.
 
 use shotline_compute::pack12;
+use shotline_memory::Buffer;
 use shotline_store::StoreError;
 use shotline_store::read::Recording;
 use shotline_wire::shot::{Geometry, Packing};
@@ -100,6 +101,22 @@ impl Element for u8 {
     }
     fn unpack(_: Packing, bytes: &[u8], out: &mut [Self]) {
         out.copy_from_slice(bytes);
+    }
+}
+
+/// Samples that are unpacked at a time: packed and unpacked, they stay in the first-level cache. It is even.
+const BLOCK_SAMPLES: usize = 4096;
+
+/// Unpacks the samples of a shot in a buffer into `out`, which has samples x channels elements.
+pub fn unpack<T: Element>(packing: Packing, buffer: &Buffer, out: &mut [T]) {
+    // The memory of the pool is never a slice: blocks of it are copied.
+    let mut block = [0; 2 * BLOCK_SAMPLES];
+    let mut offset = 0;
+    for part in out.chunks_mut(BLOCK_SAMPLES) {
+        let bytes = (part.len() * packing.bits_per_sample() as usize).div_ceil(8);
+        buffer.read(offset, &mut block[..bytes]);
+        T::unpack(packing, &block[..bytes], part);
+        offset += bytes as u32;
     }
 }
 
@@ -207,6 +224,31 @@ fn copy_slot<T: Element>(
         let from = &scratch[first..first + channels];
         for (column, to) in row[columns.column..columns.column + columns.channels.count].iter_mut().enumerate() {
             *to = from[columns.channels.at(column)];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_memory::{Pool, Registrar};
+
+    #[test]
+    fn a_buffer_is_unpacked_as_its_bytes_are() {
+        let pool = Pool::new(&mut Registrar::new(), 1, 64 << 10).unwrap();
+        let buffer = pool.take().unwrap();
+        let bytes: Vec<u8> = (0..64 << 10_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+        buffer.write(0, &bytes);
+        for samples in [0, 2, BLOCK_SAMPLES - 2, BLOCK_SAMPLES, BLOCK_SAMPLES + 2, 3 * BLOCK_SAMPLES + 10] {
+            for packing in [Packing::Packed12, Packing::Int16Le, Packing::Int16Be] {
+                let (mut expected, mut found) = (vec![0_i16; samples], vec![-1_i16; samples]);
+                i16::unpack(packing, &bytes[..samples * packing.bits_per_sample() as usize / 8], &mut expected);
+                unpack(packing, &buffer, &mut found);
+                assert_eq!(found, expected, "{packing:?}");
+            }
+            let mut found = vec![1_u8; samples];
+            unpack(Packing::Uint8, &buffer, &mut found);
+            assert_eq!(found, bytes[..samples]);
         }
     }
 }

@@ -212,7 +212,7 @@ fn not_found(words: String) -> Failure {
 }
 
 impl shotline_link {
-    fn new(stream: u32, g: &Geometry) -> Self {
+    pub(crate) fn new(stream: u32, g: &Geometry) -> Self {
         Self {
             stream,
             channels: g.channels().into(),

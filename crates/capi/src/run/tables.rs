@@ -4,6 +4,7 @@ use super::handle::{shotline_run, with};
 use crate::arguments::{self, Out, OutArray};
 use crate::status::{Failure, call, shotline_status};
 use shotline_store::read::{FinalCounters, Recording};
+use shotline_store::shot::Loss;
 use std::ffi::c_char;
 
 /// As shotline_counter.stream: a counter of the whole run.
@@ -58,13 +59,7 @@ pub unsafe extern "C" fn shotline_run_read_losses(
         let (out, count) = unsafe { (OutArray::new(losses, capacity, "losses")?, Out::new(count, "count")?) };
         let all = with(run, |recording| Ok(recording.losses()?))?;
         count.set(all.len());
-        let all = all.into_iter().map(|loss| shotline_loss {
-            first: loss.first,
-            count: loss.count,
-            stream: loss.stream,
-            cause: loss.cause as u32,
-        });
-        if losses.is_null() { Ok(()) } else { out.fill(all, "losses") }
+        if losses.is_null() { Ok(()) } else { out.fill(all.into_iter().map(shotline_loss::from), "losses") }
     })
 }
 
@@ -126,6 +121,12 @@ pub unsafe extern "C" fn shotline_run_read_counter(
         out.set(*value);
         Ok(())
     })
+}
+
+impl From<Loss> for shotline_loss {
+    fn from(loss: Loss) -> Self {
+        Self { first: loss.first, count: loss.count, stream: loss.stream, cause: loss.cause as u32 }
+    }
 }
 
 fn final_counters(recording: &Recording) -> Result<FinalCounters, Failure> {
