@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import recordings
+from c_programs import library  # noqa: F401
 from faultfs import FaultDrive, skip_if_impossible
 from guest_setup import bar, booting, drives, guest  # noqa: F401
 from python_endpoints import connect_to, start_target  # noqa: F401

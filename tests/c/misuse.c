@@ -7,28 +7,11 @@
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
 #endif
 
+#include "check.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <shotline.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; the last error is: %s\n", __LINE__, #condition, shotline_last_error());      \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-/* The call fails with this status and a message that contains these words. */
-#define FAILS(status, words, call)                                                                                     \
-    do {                                                                                                               \
-        CHECK((call) == SHOTLINE_ERROR_##status);                                                                      \
-        CHECK(strstr(shotline_last_error(), words));                                                                   \
-    } while (0)
-#define SUCCEEDS(call) CHECK((call) == SHOTLINE_OK)
 
 enum { MAX_SHOT = 1 << 16, READERS = 3 };
 
