@@ -42,7 +42,8 @@
  *
  * A program records with shotline_recorder_start(), and takes the shots while they are received, one by one
  * (shotline_recorder_take()), in a function that it passes (shotline_recorder_run()), or in an event loop
- * (shotline_recorder_get_fd()). examples/c has programs.
+ * (shotline_recorder_get_fd()). It reads and writes memory of targets by RDMA with shotline_endpoint_connect(), and serves
+ * memory with shotline_target_serve(). examples/c has programs.
  *
  * Errors. A function that can fail returns a shotline_status. If it is not SHOTLINE_OK, shotline_last_error() says on the
  * same thread what was expected, what was found, and what to do, and shotline_last_errno() has the number of the kernel's
@@ -57,14 +58,15 @@
  * thread uses during the call. NULL, addresses that are not aligned for their type, and counts that do not fit are
  * INVALID_ARGUMENT, and buffers that are too small are BUFFER_TOO_SMALL: nothing is written beyond a buffer. The library
  * keeps no pointer of the caller after a function returns, and the caller frees nothing that the library returns. One
- * function returns an address of samples: shotline_shots_data(). It says how long they are valid.
+ * function returns an address of samples, shotline_shots_data(), and one an address of memory, shotline_memory_allocate():
+ * their comments say how long it is valid.
  *
  * Strings end with a zero byte. Those that the library returns are UTF-8; paths are bytes, as the kernel takes them.
  *
  * Threads. All functions may be called by any thread at any time, also several with one handle. shotline_run_close() and
  * shotline_run_refresh() wait for the others with the same handle; shotline_recorder_close() wakes those that wait. Only the
- * message of the last error belongs to one thread. The library has threads of its own while a recorder or an emulator is
- * open, and calls functions of the program on threads of the program only.
+ * message of the last error belongs to one thread. The library has threads of its own while a recorder, an emulator or a
+ * target is open, and calls functions of the program on threads of the program only.
  *
  * HDF5. Opening and refreshing a run uses libhdf5. A program that calls libhdf5 itself in other threads at the same time needs
  * one that was built for threads, as that of Debian is.
@@ -113,6 +115,27 @@
 /** Length of shotline_probe_description.model in bytes, with at least one zero at its end. */
 #define SHOTLINE_MODEL_BYTES 40
 
+/** Length of shotline_remote_region.name in bytes, with at least one zero at its end. */
+#define SHOTLINE_REGION_NAME_BYTES 72
+
+/** Length of shotline_remote_region.rights in bytes, with at least one zero at its end. */
+#define SHOTLINE_RIGHTS_BYTES 8
+
+/** As shotline_qp_options.retry_cnt: no retransmission. */
+#define SHOTLINE_NO_RETRIES UINT32_MAX
+
+/**
+ * Flag of a request: it has a completion only if it fails. Requests of a queue pair are executed in order, so that one
+ * request without this flag at the end of an array reports for all.
+ */
+#define SHOTLINE_WR_UNSIGNALLED 1
+
+/** Flag of a request: the completion of the target's receive is a solicited event. */
+#define SHOTLINE_WR_SOLICITED 2
+
+/** Flag of a request: it starts only when all READs and atomic operations before it are done. */
+#define SHOTLINE_WR_FENCE 4
+
 /** Outcome of a function. Later versions may add codes at the end: treat an unknown one as an error. */
 typedef enum {
     /** Success. */
@@ -143,8 +166,13 @@ typedef enum {
     SHOTLINE_ERROR_INTERNAL = 12,
     /** The handle belongs to the process that has forked this one: open it after the fork. */
     SHOTLINE_ERROR_FORKED = 13,
-    /** A run ended before its settings say so: its sender vanished, or the transport or the file failed. */
+    /**
+     * A run ended before its settings say so: its sender vanished, or the transport or the file failed. Or a completion
+     * queue has lost completions.
+     */
     SHOTLINE_ERROR_CUT_OFF = 14,
+    /** The queue of requests is full: poll its completion queue. */
+    SHOTLINE_ERROR_QUEUE_FULL = 15,
 } shotline_status;
 
 /** Format of the samples in a slot. */
@@ -168,6 +196,68 @@ typedef enum {
     /** Every byte is present, and verified as far as the shot's trailer allows. */
     SHOTLINE_STATE_COMPLETE = 2,
 } shotline_state;
+
+/** What a completion is of. */
+typedef enum {
+    /** A SEND. */
+    SHOTLINE_COMPLETION_SEND = 0,
+    /** A WRITE. */
+    SHOTLINE_COMPLETION_WRITE = 1,
+    /** A READ. */
+    SHOTLINE_COMPLETION_READ = 2,
+    /** A compare and swap. */
+    SHOTLINE_COMPLETION_COMPARE_SWAP = 3,
+    /** A fetch and add. */
+    SHOTLINE_COMPLETION_FETCH_ADD = 4,
+    /** A receive that was filled by a SEND. */
+    SHOTLINE_COMPLETION_RECV = 5,
+    /** A receive that was consumed by a WRITE with immediate data, which has not written to it. */
+    SHOTLINE_COMPLETION_RECV_WRITE_IMM = 6,
+} shotline_completion_kind;
+
+/** Status of a completion; shotline_wc_status_meaning() explains each. */
+typedef enum {
+    /** The request succeeded. */
+    SHOTLINE_WC_SUCCESS = 0,
+    /** A message did not fit. */
+    SHOTLINE_WC_LOCAL_LENGTH = 1,
+    /** The local queue pair could not execute the request. */
+    SHOTLINE_WC_LOCAL_OPERATION = 2,
+    /** A local key, range or right is not valid. */
+    SHOTLINE_WC_LOCAL_PROTECTION = 3,
+    /** An earlier request of the queue pair failed, or the target has ended. */
+    SHOTLINE_WC_FLUSHED = 4,
+    /** The target sent an invalid response. */
+    SHOTLINE_WC_BAD_RESPONSE = 5,
+    /** The target rejected the request as invalid. */
+    SHOTLINE_WC_REMOTE_INVALID = 6,
+    /** The target refused key, range or rights. */
+    SHOTLINE_WC_REMOTE_ACCESS = 7,
+    /** The target could not execute the request. */
+    SHOTLINE_WC_REMOTE_OPERATION = 8,
+    /** No acknowledgement arrived after all retransmissions. */
+    SHOTLINE_WC_RETRY_EXCEEDED = 9,
+    /** The target had no receive for the message. */
+    SHOTLINE_WC_RNR_RETRY_EXCEEDED = 10,
+} shotline_wc_status;
+
+/** Operation of a request. */
+typedef enum {
+    /** Sends a message, which the target's next posted receive takes. */
+    SHOTLINE_SEND = 0,
+    /** SEND with immediate data. */
+    SHOTLINE_SEND_IMM = 1,
+    /** Writes to memory of the target. */
+    SHOTLINE_WRITE = 2,
+    /** WRITE that also consumes a receive of the target, whose completion has the immediate data. */
+    SHOTLINE_WRITE_IMM = 3,
+    /** Reads memory of the target. */
+    SHOTLINE_READ = 4,
+    /** Replaces 8 bytes of the target by `swap` if they equal `compare_add`. Local memory of 8 bytes receives the original. */
+    SHOTLINE_COMPARE_SWAP = 5,
+    /** Adds `compare_add` to 8 bytes of the target, modulo 2^64. Local memory of 8 bytes receives the original. */
+    SHOTLINE_FETCH_ADD = 6,
+} shotline_operation;
 
 /**
  * Handle of a recording that is open for reading. It is a number, not an address: copy it freely. A handle with the id 0
@@ -465,6 +555,225 @@ typedef struct {
     /** Number of the handle, which is used once in the life of the process. */
     uint64_t id;
 } shotline_emulator;
+
+/** Handle of memory for registrations and for targets. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_memory;
+
+/** Handle of an endpoint that is connected to a target: an initiator. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_endpoint;
+
+/** Handle of memory that is registered at an endpoint. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_region;
+
+/** Keys of registered memory. */
+typedef struct {
+    /** Address of the first byte for requests (shotline_sge), which is not an address of the process. */
+    uint64_t address;
+    /** Length in bytes. */
+    uint64_t length;
+    /** Local key. */
+    uint32_t lkey;
+    /** Remote key, for the target. */
+    uint32_t rkey;
+    /** Zero, for fields of later versions. */
+    uint64_t reserved[4];
+} shotline_region_info;
+
+/** Memory of a target, with its key for this connection. */
+typedef struct {
+    /** Length in bytes. */
+    uint64_t length;
+    /** Address of the first byte for requests, usually 0. It is not an address of the target's process. */
+    uint64_t address;
+    /** Remote key. */
+    uint32_t rkey;
+    /** Zero, for a field of later versions. */
+    uint32_t reserved;
+    /** "r", "w", "rw" or "atomic", padded with zeros. */
+    char rights[SHOTLINE_RIGHTS_BYTES];
+    /** Name, padded with zeros. */
+    char name[SHOTLINE_REGION_NAME_BYTES];
+} shotline_remote_region;
+
+/** Handle of a completion queue. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_cq;
+
+/** Completion of a request. `kind`, `bytes` and `imm` are valid only on success. */
+typedef struct {
+    /** Id of the request. */
+    uint64_t id;
+    /** One of shotline_wc_status; 0: success. */
+    uint32_t status;
+    /** One of shotline_completion_kind. */
+    uint32_t kind;
+    /** Number of the local queue pair. */
+    uint32_t qp;
+    /** Bytes received by a receive or a READ; else 0. */
+    uint32_t bytes;
+    /** Immediate data of a received message, if has_imm is 1; else 0. */
+    uint32_t imm;
+    /** 1 if there is immediate data; else 0. */
+    uint32_t has_imm;
+    /** Zero, for fields of later versions. */
+    uint32_t reserved[4];
+} shotline_completion;
+
+/** Options of a queue pair. Initialise it with SHOTLINE_ZERO: zeros mean the defaults. */
+typedef struct {
+    /** Acknowledgement timeout before retransmission in nanoseconds; 0: 67 ms. */
+    uint64_t timeout_ns;
+    /** 0: reliable connection (RC); 1: unreliable connection (UC). */
+    uint32_t unreliable;
+    /** Depth of the send queue; 0: 128. */
+    uint32_t max_send_wr;
+    /** Depth of the receive queue; 0: 128. */
+    uint32_t max_recv_wr;
+    /** Maximum elements of a request; 0: 4. */
+    uint32_t max_sge;
+    /** Maximum inline bytes of a request; 0: 64. */
+    uint32_t max_inline;
+    /** Receives that the target keeps posted, at most 65535; 0: none, so that it takes no messages. */
+    uint32_t receives;
+    /** Bytes of each of them. */
+    uint32_t receive_bytes;
+    /** 1: the target sends each message back; 0: it discards them. */
+    uint32_t echo;
+    /** Maximum retransmissions, 1 to 7; 0: 7; SHOTLINE_NO_RETRIES: none. */
+    uint32_t retry_cnt;
+    /** Service level; over SpaceFibre the virtual channel. */
+    uint32_t service_level;
+    /** Maximum path MTU in bytes, a power of 2 from 256; 0: as large as possible. */
+    uint32_t mtu;
+    /** Must be zero. */
+    uint32_t reserved[5];
+} shotline_qp_options;
+
+/** Handle of a queue pair that is connected to one of the target. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_qp;
+
+/** Scatter/gather element: bytes of registered memory. */
+typedef struct {
+    /** shotline_region_info.address, plus the offset of the first byte. */
+    uint64_t address;
+    /** Length in bytes. */
+    uint32_t length;
+    /** shotline_region_info.lkey. */
+    uint32_t lkey;
+} shotline_sge;
+
+/** Work request of a send queue. Initialise it with SHOTLINE_ZERO. */
+typedef struct {
+    /** Any number, which the completion has. */
+    uint64_t id;
+    /** One of shotline_operation. */
+    uint32_t operation;
+    /** Sum of SHOTLINE_WR_UNSIGNALLED, _SOLICITED and _FENCE. */
+    uint32_t flags;
+    /**
+     * Local memory, gathered or scattered in order. It belongs to the library until the completion: do not change what is
+     * sent, and do not read what is received, before. The array itself is copied.
+     */
+    const shotline_sge *sges;
+    /** Bytes to send instead of `sges`, which are copied at once and need no key; NULL: none. */
+    const void *inline_data;
+    /** Number of elements at `sges`, or of bytes at `inline_data`. */
+    uint32_t length;
+    /** Immediate data. */
+    uint32_t imm;
+    /** Memory of the target: shotline_remote_region.address, plus the offset of the first byte. */
+    uint64_t remote_address;
+    /** shotline_remote_region.rkey. */
+    uint32_t rkey;
+    /** Must be zero. */
+    uint32_t reserved;
+    /** Operand of atomic operations. */
+    uint64_t compare_add;
+    /** New value of a compare and swap. */
+    uint64_t swap;
+} shotline_send_wr;
+
+/** Work request of a receive queue. Initialise it with SHOTLINE_ZERO. */
+typedef struct {
+    /** Any number, which the completion has. */
+    uint64_t id;
+    /** Local memory that the message is written to, in order. The array itself is copied. */
+    const shotline_sge *sges;
+    /** Number of elements at `sges`. */
+    uint32_t length;
+    /** Must be zero. */
+    uint32_t reserved;
+} shotline_recv_wr;
+
+/** A region of a target. */
+typedef struct {
+    /** Name: 1 to 64 letters, digits, '.', '_' and '-'. */
+    const char *name;
+    /** Rights of initiators: "r", "w", "rw" or "atomic". */
+    const char *rights;
+    /** Memory (shotline_memory_allocate). */
+    shotline_memory memory;
+} shotline_served_region;
+
+/** Options of a target. Initialise it with SHOTLINE_ZERO: NULL and zeros mean the defaults. */
+typedef struct {
+    /** "soft", "ibverbs:DEVICE" or "spacefibre", as for `shotline target`; NULL: "soft". */
+    const char *transport;
+    /** Local address of the memory's traffic, with or without a port; NULL: loopback, any port. */
+    const char *bind;
+    /** Address of control connections; NULL: loopback, any port. */
+    const char *listen;
+    /** Token, 32 hexadecimal digits; NULL: a random one. */
+    const char *token;
+    /** 1: answer invalid requests with a NAK and the error state; 0: drop them. */
+    uint32_t strict_ib;
+    /** Maximum number of initiators at once; 0: the default. */
+    uint32_t initiators;
+    /** Must be zero. */
+    uint64_t reserved[4];
+} shotline_target_options;
+
+/** Handle of a target in this process. A handle with the id 0 is never open. */
+typedef struct {
+    /** Number of the handle, which is used once in the life of the process. */
+    uint64_t id;
+} shotline_target;
+
+/** State of a target. */
+typedef struct {
+    /** Initiators that are connected. */
+    uint64_t initiators;
+    /** Initiators since the start. */
+    uint64_t welcomed;
+    /** Connections that were refused for a wrong token. */
+    uint64_t wrong_token;
+    /** WRITEs of initiators to all regions. This and the following are 0 if the provider does not count them. */
+    uint64_t writes;
+    /** Bytes of these. */
+    uint64_t bytes_in;
+    /** READs of initiators from all regions. */
+    uint64_t reads;
+    /** Bytes of these. */
+    uint64_t bytes_out;
+    /** Atomic operations of initiators. */
+    uint64_t atomics;
+    /** Zero, for fields of later versions. */
+    uint64_t reserved[4];
+} shotline_target_state;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1136,6 +1445,283 @@ shotline_status shotline_emulator_stop(shotline_emulator emulator);
  * Threads: any. Errors: IO (the probe has failed before; the handle is closed), CLOSED if it is closed already, FORKED.
  */
 shotline_status shotline_emulator_close(shotline_emulator emulator);
+
+/**
+ * Allocates memory that endpoints can use, filled with zeros.
+ *
+ * length: in bytes.
+ * kind: "heap", "huge", "memfd" or "file=PATH"; NULL for "heap". `shotline list` explains them.
+ * memory: receives the handle; on failure one with the id 0.
+ * address: receives the address in this process.
+ *
+ * Lifetime: until shotline_memory_free(), and as long as a registration, a target or a request uses it. Then the use of the
+ * address is undefined behaviour. Threads: any. Errors: INVALID_ARGUMENT, IO (not enough memory).
+ */
+shotline_status shotline_memory_allocate(size_t length,
+                                         const char *kind,
+                                         shotline_memory *memory,
+                                         void **address);
+
+/**
+ * Frees memory once no registration, target or request uses it any more.
+ *
+ * Threads: any. Errors: CLOSED if it is freed already, FORKED.
+ */
+shotline_status shotline_memory_free(shotline_memory memory);
+
+/**
+ * Registers memory at an endpoint, for its requests.
+ *
+ * access: rights of the target: "" (none; NULL means the same), "r", "w", "rw" or "atomic".
+ * region: receives the handle; on failure one with the id 0.
+ * info: receives the keys; may be NULL.
+ *
+ * Lifetime: the keys are valid until shotline_region_close(), or until the endpoint is closed. Threads: any.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (the provider cannot), IO, CLOSED, FORKED.
+ */
+shotline_status shotline_endpoint_register(shotline_endpoint endpoint,
+                                           shotline_memory memory,
+                                           const char *access,
+                                           shotline_region *region,
+                                           shotline_region_info *info);
+
+/**
+ * Ends a registration: its keys are invalid from now on. Requests that were posted before still complete.
+ *
+ * Threads: any. Errors: CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_region_close(shotline_region region);
+
+/**
+ * Opens an endpoint and connects it to a target.
+ *
+ * to: "HOST:PORT" of the target's control connection, or the path of its socket.
+ * token: the token that the target printed: 32 hexadecimal digits.
+ * transport: "soft", "shm", "ibverbs:DEVICE" or "spacefibre:lanes=4", as for `shotline perf`; NULL for "soft".
+ * bind: local address, with or without a port; NULL for that of the route.
+ * endpoint: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close the handle with shotline_endpoint_close(). Threads: any.
+ * Errors: INVALID_ARGUMENT, REFUSED (wrong token), IO (the target cannot be reached), UNSUPPORTED.
+ */
+shotline_status shotline_endpoint_connect(const char *to,
+                                          const char *token,
+                                          const char *transport,
+                                          const char *bind,
+                                          shotline_endpoint *endpoint);
+
+/**
+ * Ends the connection and closes the endpoint: its keys and queue pairs end at both ends. Threads that wait for completions
+ * fail with CLOSED, and so do all later calls with what belongs to the endpoint.
+ *
+ * Threads: any. Errors: CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_endpoint_close(shotline_endpoint endpoint);
+
+/**
+ * Reads the regions of the target.
+ *
+ * regions: receives the regions; NULL to store only their number.
+ * capacity: structures at `regions`; 0 if it is NULL.
+ * count: receives the number of regions, also if the buffer is too small.
+ *
+ * Threads: any. Errors: BUFFER_TOO_SMALL, REFUSED, IO, ENDED (the target has ended), CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_endpoint_read_regions(shotline_endpoint endpoint,
+                                               shotline_remote_region *regions,
+                                               size_t capacity,
+                                               size_t *count);
+
+/**
+ * Finds a region of the target by its name.
+ *
+ * Threads: any. Errors: NOT_FOUND (no region of this name), REFUSED, IO, ENDED, CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_endpoint_find_region(shotline_endpoint endpoint,
+                                              const char *name,
+                                              shotline_remote_region *region);
+
+/**
+ * Reads bytes of a region of the target, of any length, into memory of the caller, and waits until they have arrived.
+ *
+ * region: as shotline_endpoint_find_region() stores it.
+ * offset: of the first byte in the region.
+ * to: receives `length` bytes.
+ *
+ * Threads: any; calls follow one another. Errors: INVALID_ARGUMENT (beyond the region), REFUSED (by the target), TIMEOUT (the
+ * target does not answer: it dropped the request, or has stopped), ENDED (the target has ended), CLOSED, FORKED.
+ */
+shotline_status shotline_endpoint_read(shotline_endpoint endpoint,
+                                       const shotline_remote_region *region,
+                                       uint64_t offset,
+                                       void *to,
+                                       size_t length);
+
+/**
+ * Writes bytes of the caller, of any length, to a region of the target, and waits until they have arrived.
+ *
+ * from: `length` bytes, which do not change during the call. Otherwise as shotline_endpoint_read().
+ *
+ * Threads: any; calls follow one another. Errors: as for shotline_endpoint_read().
+ */
+shotline_status shotline_endpoint_write(shotline_endpoint endpoint,
+                                        const shotline_remote_region *region,
+                                        uint64_t offset,
+                                        const void *from,
+                                        size_t length);
+
+/**
+ * Returns the name of a status of completions, for example "remote_access", or NULL if there is none with this number. The
+ * string is static.
+ *
+ * Threads: any.
+ */
+const char *shotline_wc_status_name(uint32_t status);
+
+/**
+ * Returns what a status of completions means, with its probable cause, or NULL if there is none with this number. The
+ * string is static.
+ *
+ * Threads: any.
+ */
+const char *shotline_wc_status_meaning(uint32_t status);
+
+/**
+ * Creates a completion queue.
+ *
+ * depth: number of completions that it has space for.
+ * cq: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close it with shotline_cq_close(). Threads: any. Errors: INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED.
+ */
+shotline_status shotline_cq_create(shotline_endpoint endpoint, uint32_t depth, shotline_cq *cq);
+
+/**
+ * Moves completions, oldest first, to memory of the caller. Does not wait.
+ *
+ * completions: receives at most `capacity` structures.
+ * count: receives their number, which may be 0.
+ *
+ * Threads: any, several at once; each completion goes to one of them. Errors: ENDED (the target has ended, and all
+ * completions were returned), CUT_OFF (the queue was full and lost completions), CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_cq_poll(shotline_cq cq, shotline_completion *completions, size_t capacity, size_t *count);
+
+/**
+ * Waits until there is a completion; otherwise as shotline_cq_poll().
+ *
+ * timeout_ns: limit of the wait in nanoseconds, or SHOTLINE_FOREVER.
+ *
+ * Threads: any, several at once. Errors: TIMEOUT, CLOSED (also by another thread during the call); others as for
+ * shotline_cq_poll().
+ */
+shotline_status shotline_cq_wait(shotline_cq cq,
+                                 uint64_t timeout_ns,
+                                 shotline_completion *completions,
+                                 size_t capacity,
+                                 size_t *count);
+
+/**
+ * Destroys a completion queue.
+ *
+ * Threads: any. Errors: BUSY (a queue pair uses it; the handle stays open), CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_cq_close(shotline_cq cq);
+
+/**
+ * Creates a queue pair and connects it to a new one of the target.
+ *
+ * send_cq, recv_cq: completion queues of the endpoint, which may be the same.
+ * options: NULL for the defaults.
+ * qp: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close it with shotline_qp_close(). Threads: any. Errors: INVALID_ARGUMENT, UNSUPPORTED, REFUSED (by the target),
+ * IO, ENDED, CLOSED, FORKED.
+ */
+shotline_status shotline_qp_create(shotline_endpoint endpoint,
+                                   shotline_cq send_cq,
+                                   shotline_cq recv_cq,
+                                   const shotline_qp_options *options,
+                                   shotline_qp *qp);
+
+/**
+ * Posts requests in order, with one doorbell.
+ *
+ * requests: `count` requests.
+ * posted: receives the number of requests that were posted, also if not all were; may be NULL.
+ *
+ * Threads: any, several at once. Errors: QUEUE_FULL (poll the completion queue), INVALID_ARGUMENT, CLOSED, FORKED.
+ */
+shotline_status shotline_qp_post_send(shotline_qp qp, const shotline_send_wr *requests, size_t count, size_t *posted);
+
+/**
+ * Posts receives in order.
+ *
+ * requests: `count` receives.
+ * posted: receives the number of receives that were posted, also if not all were; may be NULL.
+ *
+ * Threads: any, several at once. Errors: QUEUE_FULL, INVALID_ARGUMENT, CLOSED, FORKED.
+ */
+shotline_status shotline_qp_post_recv(shotline_qp qp, const shotline_recv_wr *requests, size_t count, size_t *posted);
+
+/**
+ * Stores the number of a queue pair, as completions have it, and that of the target's.
+ *
+ * number, peer: receive the numbers; may be NULL.
+ *
+ * Threads: any. Errors: CLOSED, FORKED.
+ */
+shotline_status shotline_qp_get_numbers(shotline_qp qp, uint32_t *number, uint32_t *peer);
+
+/**
+ * Destroys a queue pair at both ends. Outstanding requests do not complete.
+ *
+ * Threads: any. Errors: CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_qp_close(shotline_qp qp);
+
+/**
+ * Serves memory to initiators, on a thread of the library, until the target is closed.
+ *
+ * regions: `count` regions; their memory stays as long as the target.
+ * options: NULL for the defaults.
+ * target: receives the handle; on failure one with the id 0.
+ *
+ * Lifetime: close it with shotline_target_close(). Threads: any. Initiators change the memory at any time: the program
+ * reads it as memory that another thread writes. Errors: INVALID_ARGUMENT, IO (an address is in use), UNSUPPORTED.
+ */
+shotline_status shotline_target_serve(const shotline_served_region *regions,
+                                      size_t count,
+                                      const shotline_target_options *options,
+                                      shotline_target *target);
+
+/**
+ * Copies a text about a target.
+ *
+ * name: "address": HOST:PORT for initiators; or "token".
+ * text, capacity, length: as for shotline_run_get_text().
+ *
+ * Threads: any. Errors: NOT_FOUND (no text of this name), BUFFER_TOO_SMALL, CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_target_get_text(shotline_target target,
+                                         const char *name,
+                                         char *text,
+                                         size_t capacity,
+                                         size_t *length);
+
+/**
+ * Stores the state of a target.
+ *
+ * Threads: any. Errors: IO (its endpoint has failed), CLOSED, FORKED, INVALID_ARGUMENT.
+ */
+shotline_status shotline_target_get_state(shotline_target target, shotline_target_state *state);
+
+/**
+ * Disconnects all initiators, and closes the target.
+ *
+ * Threads: any. Errors: IO (its endpoint has failed before; the handle is closed), CLOSED if it is closed already, FORKED.
+ */
+shotline_status shotline_target_close(shotline_target target);
 
 #ifdef __cplusplus
 }  // extern "C"

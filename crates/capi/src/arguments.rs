@@ -139,11 +139,29 @@ pub(crate) unsafe fn utf8<'a>(from: *const c_char, name: &str) -> Result<&'a str
     bytes.to_str().map_err(|error| Failure::argument(format!("expected UTF-8 as argument `{name}`, found {error}")))
 }
 
+/// As [`utf8`], with a default for NULL.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn utf8_or<'a>(from: *const c_char, default: &'a str, name: &str) -> Result<&'a str, Failure> {
+    // SAFETY: as the caller guarantees.
+    if from.is_null() { Ok(default) } else { unsafe { utf8(from, name) } }
+}
+
 /// Returns elements that the caller passes. NULL is accepted with a count of 0.
 ///
 /// # Safety
-/// `from` is NULL, or valid for reads of `count` elements, which do not change during `'a`.
+/// As for [`array`]. Any bytes are elements.
 pub(crate) unsafe fn slice<'a, T: Plain>(from: *const T, count: u64, name: &str) -> Result<&'a [T], Failure> {
+    // SAFETY: as the caller guarantees.
+    unsafe { array(from, count, name) }
+}
+
+/// Returns structures that the caller passes. NULL is accepted with a count of 0.
+///
+/// # Safety
+/// `from` is NULL, or valid for reads of `count` initialised elements, which do not change during `'a`.
+pub(crate) unsafe fn array<'a, T: Copy>(from: *const T, count: u64, name: &str) -> Result<&'a [T], Failure> {
     check_aligned(from, name)?;
     if count == 0 {
         return Ok(&[]);

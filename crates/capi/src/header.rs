@@ -24,9 +24,15 @@ const SOURCES: &[&str] = &[
     "record/counters.rs",
     "record/probe.rs",
     "record/emulator.rs",
+    "verbs/memory.rs",
+    "verbs/endpoint.rs",
+    "verbs/completions.rs",
+    "verbs/queue_pair.rs",
+    "verbs/target.rs",
 ];
 /// Enumerations whose values are in fields of a fixed width, so that no function names them.
-const ENUMS: [&str; 2] = ["shotline_packing", "shotline_state"];
+const ENUMS: [&str; 5] =
+    ["shotline_packing", "shotline_state", "shotline_completion_kind", "shotline_wc_status", "shotline_operation"];
 
 /// C knows `{0}` as all zeros, C++ knows `{}`; compilers warn of the other one.
 const ZERO: &str = "
@@ -115,6 +121,7 @@ macro_rules! sizes {
 fn sizes() -> Vec<String> {
     use crate::record::{counters, emulator, probe, recorder, shots as live};
     use crate::run::{handle, properties, samples, shots, tables};
+    use crate::verbs::{completions, endpoint, memory, queue_pair, target};
     sizes![
         handle::shotline_run,
         properties::shotline_run_info,
@@ -134,6 +141,22 @@ fn sizes() -> Vec<String> {
         probe::shotline_probe_status,
         emulator::shotline_emulator,
         emulator::shotline_given_shots,
+        memory::shotline_memory,
+        memory::shotline_region,
+        memory::shotline_region_info,
+        endpoint::shotline_endpoint,
+        endpoint::shotline_remote_region,
+        completions::shotline_cq,
+        completions::shotline_completion,
+        queue_pair::shotline_qp,
+        queue_pair::shotline_qp_options,
+        queue_pair::shotline_sge,
+        queue_pair::shotline_send_wr,
+        queue_pair::shotline_recv_wr,
+        target::shotline_target,
+        target::shotline_served_region,
+        target::shotline_target_options,
+        target::shotline_target_state,
     ]
 }
 
@@ -146,8 +169,9 @@ fn header_is_that_of_the_sources() {
 fn every_source_with_a_c_function_is_in_the_header() {
     let header = header();
     let mut seen = 0;
-    for file in
-        ["", "run", "record"].into_iter().flat_map(|inside| fs::read_dir(folder().join("src").join(inside)).unwrap())
+    for file in ["", "run", "record", "verbs"]
+        .into_iter()
+        .flat_map(|inside| fs::read_dir(folder().join("src").join(inside)).unwrap())
     {
         let file = file.unwrap().path();
         if file.extension().is_none_or(|extension| extension != "rs") {

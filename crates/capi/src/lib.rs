@@ -20,4 +20,5 @@ mod process;
 mod record;
 mod run;
 mod status;
+mod verbs;
 mod version;

@@ -39,15 +39,18 @@ pub enum shotline_status {
     SHOTLINE_ERROR_INTERNAL = 12,
     /// The handle belongs to the process that has forked this one: open it after the fork.
     SHOTLINE_ERROR_FORKED = 13,
-    /// A run ended before its settings say so: its sender vanished, or the transport or the file failed.
+    /// A run ended before its settings say so: its sender vanished, or the transport or the file failed. Or a completion
+    /// queue has lost completions.
     SHOTLINE_ERROR_CUT_OFF = 14,
+    /// The queue of requests is full: poll its completion queue.
+    SHOTLINE_ERROR_QUEUE_FULL = 15,
 }
 
 use shotline_status::*;
 
 impl shotline_status {
     /// All codes, in the order of their numbers.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         SHOTLINE_OK,
         SHOTLINE_ERROR_INVALID_ARGUMENT,
         SHOTLINE_ERROR_IO,
@@ -63,6 +66,7 @@ impl shotline_status {
         SHOTLINE_ERROR_INTERNAL,
         SHOTLINE_ERROR_FORKED,
         SHOTLINE_ERROR_CUT_OFF,
+        SHOTLINE_ERROR_QUEUE_FULL,
     ];
 
     fn name(self) -> &'static CStr {
@@ -82,6 +86,7 @@ impl shotline_status {
             SHOTLINE_ERROR_INTERNAL => c"SHOTLINE_ERROR_INTERNAL",
             SHOTLINE_ERROR_FORKED => c"SHOTLINE_ERROR_FORKED",
             SHOTLINE_ERROR_CUT_OFF => c"SHOTLINE_ERROR_CUT_OFF",
+            SHOTLINE_ERROR_QUEUE_FULL => c"SHOTLINE_ERROR_QUEUE_FULL",
         }
     }
 }

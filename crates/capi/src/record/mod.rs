@@ -7,4 +7,4 @@ pub(crate) mod recorder;
 mod settings;
 pub(crate) mod shots;
 pub(crate) mod take;
-mod wait;
+pub(crate) mod wait;

@@ -10,7 +10,7 @@ pub const SHOTLINE_FOREVER: u64 = u64::MAX;
 const SLICE: Duration = Duration::from_secs(3600);
 
 /// Waits until `slice`, which waits for at most the given time, returns something. `what` is waited for.
-pub(super) fn within<T>(
+pub(crate) fn within<T>(
     timeout_ns: u64,
     what: impl FnOnce() -> String,
     mut slice: impl FnMut(Duration) -> Result<Option<T>, Failure>,
