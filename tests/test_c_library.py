@@ -127,7 +127,7 @@ def test_cmake_finds_the_package(library, broken, tmp_path, target):
     settings = [f"-DCMAKE_PREFIX_PATH={library.prefix}", f"-DSHOTLINE_TARGET={target}"]
     settings += [f"-DCMAKE_C_FLAGS={' '.join((*WARNINGS, *SANITIZERS))}"]
     command("cmake", "-S", EXAMPLES, "-B", tmp_path, *settings)
-    command("cmake", "--build", tmp_path, "--target", "read_run", "record")
+    command("cmake", "--build", tmp_path, "--target", "read_run", "record", "read_write", "serve_memory")
     check_printed(command(tmp_path / "read_run", broken[0]), broken)
     needed = command("readelf", "-d", tmp_path / "read_run")
     assert ("libshotline.so.0" in needed) == (target == "Shotline::shotline")

@@ -42,12 +42,14 @@ def test_record_prints_shots_counters_and_losses(library, tmp_path, language, pa
     verify(path)
 
 
-def test_recording_in_the_documentation_compiles(library):
+def test_programs_in_the_documentation_compile(library):
     blocks = re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "c.md").read_text(), re.DOTALL)
-    starts = [block for block in blocks if "_start(" in block]
-    assert len(starts) == 2
+    starts = [block for block in blocks if "_start(" in block or "_connect(" in block]
+    assert len(starts) == 3
     source = library.folder / "starts.c"
-    functions = "".join(f"void start{at}(void)\n{{\n{block}}}\n" for at, block in enumerate(starts))
+    functions = "".join(
+        f"void start{at}(const char *token)\n{{\n(void)token;\n{block}}}\n" for at, block in enumerate(starts)
+    )
     source.write_text(
         "#include <shotline.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
         "void process(const void *data, size_t length);\nvoid process(const void *data, size_t length)\n"

@@ -286,7 +286,7 @@ static void check_ten_threads(void)
     SUCCEEDS(shotline_recorder_close(recorder));
 }
 
-/* A program that keeps everything loses later shots only, and is told so. */
+/* A program that keeps everything loses later shots only, and is notified. */
 static void check_keeping_all(void)
 {
     static shotline_shots kept[MAX_HELD];
@@ -296,14 +296,14 @@ static void check_keeping_all(void)
     shotline_status status;
     size_t count = 0, ranges;
     uint64_t busy = 0;
-    int told = 0;
+    int notified = 0;
     for (;;) {
-        status = shotline_recorder_take(recorder, told ? SHOTLINE_FOREVER : 1000000, &kept[count]);
+        status = shotline_recorder_take(recorder, notified ? SHOTLINE_FOREVER : 1000000, &kept[count]);
         if (status == SHOTLINE_ERROR_ENDED)
             break;
         CHECK(status == SHOTLINE_OK || status == SHOTLINE_ERROR_TIMEOUT);
         count += status == SHOTLINE_OK;
-        told |= status == SHOTLINE_ERROR_TIMEOUT && strstr(shotline_last_error(), "as many as the pool has buffers for");
+        notified |= status == SHOTLINE_ERROR_TIMEOUT && strstr(shotline_last_error(), "as many as the pool has buffers for");
         CHECK(count < MAX_HELD);
     }
     counters = counters_of(recorder);
