@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 20
 PREFIX ?= /usr/local
 TEST_SETUP := build python package test plot --optional capi web display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python install-lib page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python install-lib page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-library bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -135,6 +135,13 @@ bench-spacefibre: ## compare RDMA over SpaceFibre with Gibson et al., and links 
 	cargo build --release --locked --package shotline
 	cargo build --release --locked --package shotline-spacefibre --examples
 	python3 bench/spacefibre.py --plot docs/img/spacefibre-qos.png $(ARGS)
+
+bench-library: ## compare programs in Python and C with record --discard and perf; ARGS=... for its options
+	@$(SETUP) build python package capi
+	cargo build --release --locked --package shotline
+	maturin develop --release --locked --quiet
+	python3 scripts/install_lib.py --prefix target/c-library
+	python3 bench/library.py $(ARGS)
 
 bench-memif: ## compare receiving from a memif with dpdk-testpmd, receive a probe's shots through one; ARGS=...
 	@$(SETUP) build dpdk

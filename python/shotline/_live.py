@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import _native
 from ._geometry import Geometry
-from ._shots import CAUSES, State, joined
+from ._shots import CAUSES, State
 
 # Packings whose samples need no unpacking.
 VIEWS: dict[str, np.dtype[Any]] = {
@@ -80,9 +80,10 @@ class LiveShot:
     @property
     def state(self) -> State:
         """State of the shot. With several links: complete if all are, lost if all are, else partial."""
-        states = [numbers[8] for numbers in self._numbers]
-        states += [int(State.LOST)] * (len(self._links) - len(states))
-        return State(int(joined(np.array([[state] for state in states], np.uint8))[0]))
+        states = {numbers[8] for numbers in self._numbers}
+        if len(self._numbers) < len(self._links):
+            states.add(State.LOST)
+        return State(states.pop()) if len(states) == 1 else State.PARTIAL
 
     @property
     def is_complete(self) -> bool:

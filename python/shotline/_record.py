@@ -145,11 +145,10 @@ class Recorder:
 
     def _warn_if_exhausted(self) -> None:
         """Warns once if the program holds all shots that it may hold, so that none can follow."""
-        counters = self._native.counters()
-        held, most = counters["held"], counters["max_held"]
-        if self._warned or held < most or most == 0:
+        if self._warned or not self._native.exhausted:
             return
         self._warned = True
+        held = self._native.counters()["held"]
         warnings.warn(
             f"this program holds {held} shots, as many as the pool has buffers for: later shots are dropped as sink_busy "
             "until it drops some; copy what it keeps (shot.samples.copy()), or use a larger pool",

@@ -15,6 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// Time for which a thread that takes events quickly sleeps before it asks to be woken: at high rates a wake-up for each
+/// event would take processor time from the receive thread.
+const MODERATION: Duration = Duration::from_micros(200);
+/// Maximum time between two waits of such a thread.
+const QUICK: Duration = Duration::from_millis(1);
+
 /// Result of waiting for an event.
 #[derive(Debug)]
 pub enum Next {
@@ -38,6 +44,9 @@ pub struct Consumer {
     /// Readable while there may be an event, and after the end.
     wakeup: OwnedFd,
     missed: AtomicU64,
+    /// Time of the last wait, in ns since `began`.
+    waited_ns: AtomicU64,
+    began: Instant,
 }
 
 impl Consumer {
@@ -47,8 +56,15 @@ impl Consumer {
     /// If the process has no file descriptor left.
     pub fn new() -> io::Result<Arc<Self>> {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (queue, ended) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(Arc::new(Self { queue, ended, waiting: AtomicU32::new(0), wakeup, missed: AtomicU64::new(0) }))
+        Ok(Arc::new(Self {
+            queue: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            wakeup,
+            missed: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            began: Instant::now(),
+        }))
     }
 
     /// Takes the next event, if there is one. Take the losses ([`Self::take_losses`]) after it: those before this event
@@ -70,7 +86,13 @@ impl Consumer {
 
     /// Takes the next event; waits for it for some time.
     pub fn next(&self, timeout: Duration) -> Next {
+        if let Some(lent) = self.take() {
+            return Next::Event(lent);
+        }
         let deadline = Instant::now().checked_add(timeout);
+        if timeout > MODERATION && self.waits_often() {
+            std::thread::sleep(MODERATION);
+        }
         loop {
             if let Some(lent) = self.take() {
                 return Next::Event(lent);
@@ -90,6 +112,13 @@ impl Consumer {
             }
             drop(waiting);
         }
+    }
+
+    /// Returns `true` if the last wait was a short time ago, and notes this one.
+    fn waits_often(&self) -> bool {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        let before_ns = self.waited_ns.swap(now_ns, Relaxed);
+        before_ns > 0 && now_ns.saturating_sub(before_ns) < QUICK.as_nanos() as u64
     }
 
     /// Begins to wait: until the value is dropped, [`Self::fd`] becomes readable when there is an event or the run is

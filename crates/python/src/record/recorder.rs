@@ -76,6 +76,13 @@ impl Recorder {
         self.0.is_ended()
     }
 
+    /// True if the program holds as many shots as it may, so that none can follow.
+    #[getter]
+    fn exhausted(&self) -> bool {
+        let (_, held, most) = self.0.held();
+        most > 0 && held >= most
+    }
+
     /// Begins to wait on the descriptor. Returns true if there is something to take already.
     fn start_waiting(&self) -> bool {
         self.0.start_waiting()
