@@ -3,16 +3,11 @@
 //! For tests, and for pipelines inside one program. Packets are sealed and verified exactly as on a wire, and arrive in
 //! GRO-like batches: runs of packets of equal length, of which the last may be shorter.
 
-use crate::payload::PostedReceives;
-use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{
-    BatchInfo, Capabilities, DeviceCounters, Icrc, IoError, MAX_BATCH, MAX_HEADER, PacketIo, PayloadLocation, Pick,
-    Recv, RxPacket, Seal, Steer, TxPacket,
-};
+use crate::copier::{CopierConfig, PacketCopier};
+use crate::{Capabilities, DeviceCounters, IoError, MAX_BATCH, PacketIo, Recv, Steer, TxPacket};
+use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, eventfd};
 use shotline_memory::{Regions, Sge};
-use shotline_wire::crc;
-use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -83,24 +78,23 @@ impl Queue {
 
 /// One end of an in-process link.
 pub struct InprocIo {
-    config: InprocConfig,
     credits: usize,
     inbox: Arc<Queue>,
     outbox: Arc<Queue>,
-    posted: PostedReceives,
-    sealer: Sealer,
+    copier: PacketCopier,
 }
 
 /// Creates two connected ends; each queue holds `credits` packets.
 pub fn pair(credits: usize, a: (InprocConfig, &Regions), b: (InprocConfig, &Regions)) -> (InprocIo, InprocIo) {
     let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
-    let end = |(config, regions): (InprocConfig, &Regions), inbox: &Arc<Queue>, outbox: &Arc<Queue>| InprocIo {
-        config,
-        credits,
-        inbox: Arc::clone(inbox),
-        outbox: Arc::clone(outbox),
-        posted: PostedReceives::new(config.capacity, regions),
-        sealer: Sealer::new(),
+    let end = |(config, regions): (InprocConfig, &Regions), inbox: &Arc<Queue>, outbox: &Arc<Queue>| {
+        let InprocConfig { address, sealed, capacity, scratch } = config;
+        InprocIo {
+            credits,
+            inbox: Arc::clone(inbox),
+            outbox: Arc::clone(outbox),
+            copier: PacketCopier::new(CopierConfig { address, sealed, capacity, scratch }, regions),
+        }
     };
     (end(a, &to_a, &to_b), end(b, &to_b, &to_a))
 }
@@ -150,81 +144,25 @@ impl PacketIo for InprocIo {
     }
 
     fn register(&mut self, regions: &Regions) {
-        self.posted.regions = regions.clone();
+        self.copier.register(regions);
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.posted.post(receives)
+        self.copier.post(receives)
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        self.posted.withdraw(ids);
+        self.copier.withdraw(ids);
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
         let mut landed = 0;
         for _ in 0..max {
             let batch = self.take_batch();
-            let (Some(first), Some(last)) = (batch.first(), batch.last()) else { break };
-            let seen = BatchInfo {
-                first: &first.bytes[..first.bytes.len().min(MAX_HEADER)],
-                packets: batch.len(),
-                segment: first.bytes.len() as u32,
-                last: last.bytes.len() as u32,
-                source: first.source,
-            };
-            let header = steer.header_len(&seen).min(MAX_HEADER);
-            let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
-            let mut picks = vec![Pick::default(); batch.len()];
-            if first.bytes.len() >= header + trailer {
-                steer.pick(&seen, &mut picks);
-            }
-            let mut done = Vec::with_capacity(batch.len());
-            let mut scratch = self.config.scratch;
-            for (index, packet) in batch.iter().enumerate() {
-                let max_header = packet.bytes.len().saturating_sub(trailer).min(MAX_HEADER);
-                let header = picks[index].header_len.map_or(header, |chosen| usize::from(chosen).min(max_header));
-                let mut entry = RxPacket {
-                    landed: PayloadLocation::Scratch(Sge::EMPTY),
-                    header: &packet.bytes,
-                    len: 0,
-                    source: packet.source,
-                    stamp_ns: 0,
-                    icrc: Icrc::Absent,
-                    payload_crc: 0,
-                    congested: false,
-                    fault: Some(DropCause::Malformed),
-                };
-                if packet.bytes.len() >= header + trailer {
-                    let (front, sealed) = packet.bytes.split_at(packet.bytes.len() - trailer);
-                    let (head, payload) = front.split_at(header);
-                    entry.header = head;
-                    entry.len = payload.len() as u32;
-                    entry.fault = None;
-                    entry.payload_crc = crc::remainder(payload);
-                    entry.landed = self.posted.land(picks[index].destination, payload, scratch);
-                    if let PayloadLocation::Scratch(used) = entry.landed {
-                        scratch.offset += u64::from(used.len);
-                    }
-                    if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
-                        entry.icrc = self.sealer.check(
-                            packet.source,
-                            self.config.address,
-                            index,
-                            head,
-                            payload.len(),
-                            entry.payload_crc,
-                            received,
-                        );
-                        if entry.icrc == Icrc::Bad {
-                            entry.fault = Some(DropCause::BadIcrc);
-                        }
-                    }
-                }
-                done.push(entry);
-            }
-            steer.landed(&done);
-            landed += done.len();
+            let [first, ..] = batch.as_slice() else { break };
+            let packets: ArrayVec<&[u8], MAX_BATCH> = batch.iter().map(|packet| packet.bytes.as_slice()).collect();
+            self.copier.land(first.source, &packets, steer);
+            landed += batch.len();
         }
         Ok(landed)
     }
@@ -251,36 +189,9 @@ impl PacketIo for InprocIo {
         let mut outbox = self.outbox.lock();
         let free = self.credits.saturating_sub(outbox.len()).min(packets.len());
         for (index, packet) in packets[..free].iter().enumerate() {
-            let mut bytes = packet.header.to_vec();
-            for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
-                let at = bytes.len();
-                bytes.resize(at + sge.len as usize, 0);
-                self.posted.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
-            }
-            if self.config.sealed {
-                let payload = &bytes[packet.header.len()..];
-                let icrc = match packet.seal {
-                    Seal::Forced(value) => value,
-                    Seal::Remainder(remainder) => self.sealer.seal(
-                        self.config.address,
-                        to,
-                        index % MAX_BATCH,
-                        packet.header,
-                        payload.len(),
-                        remainder,
-                    ),
-                    Seal::Compute | Seal::None => self.sealer.seal(
-                        self.config.address,
-                        to,
-                        index % MAX_BATCH,
-                        packet.header,
-                        payload.len(),
-                        crc::remainder(payload),
-                    ),
-                };
-                bytes.extend_from_slice(&icrc.to_le_bytes());
-            }
-            outbox.push_back(Packet { source: self.config.address, bytes });
+            let mut bytes = Vec::new();
+            self.copier.gather(to, index % MAX_BATCH, packet, &mut bytes);
+            outbox.push_back(Packet { source: self.copier.config().address, bytes });
         }
         if free > 0 {
             self.outbox.notify();

@@ -88,6 +88,7 @@ use std::os::fd::BorrowedFd;
 pub mod af_packet;
 pub mod carrier;
 pub mod conformance;
+pub mod copier;
 pub mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
