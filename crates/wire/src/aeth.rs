@@ -110,8 +110,8 @@ impl RnrTimer {
     ];
 
     /// Returns the timer with this code, or `None` if it is above 31.
-    pub fn from_code(code: u8) -> Option<Self> {
-        (code < 32).then_some(Self(code))
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if code < 32 { Some(Self(code)) } else { None }
     }
 
     /// Returns the 5-bit code.

@@ -211,6 +211,25 @@ pub enum Modify {
 }
 
 impl Modify {
+    /// Returns the transitions that connect a new queue pair (RC, UC) to a peer's, given by its address and number, with
+    /// usual attributes: path MTU 4096 bytes, 4 outstanding READs and atomic operations, each message acknowledged, 7
+    /// retransmissions after 67 ms each. `psn` is the first PSN of both directions, so it must be the same at the peer;
+    /// it should be random on a network with untrusted hosts.
+    pub fn connection(access: Access, peer: (SocketAddr, u32), psn: u32) -> [Self; 3] {
+        const RNR_TIMER: RnrTimer = RnrTimer::from_code(12).unwrap(); // 0.64 ms
+        let receive = ReadyToReceive {
+            peer: Some(peer),
+            mtu: Mtu::B4096,
+            psn,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: RNR_TIMER,
+            ack_every: 0,
+        };
+        let timeout = Duration::from_millis(67);
+        let send = ReadyToSend { psn, timeout, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 4 };
+        [Self::Init { access, q_key: 0 }, Self::ReadyToReceive(receive), Self::ReadyToSend(send)]
+    }
+
     /// Returns the state to change to.
     pub fn state(&self) -> QpState {
         match self {

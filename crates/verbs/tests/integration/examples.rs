@@ -95,3 +95,9 @@ fn guide_shows_code_of_example_03() {
         assert!(source.lines().any(|own| own.trim() == line.trim()), "not in the example: {line}");
     }
 }
+
+#[test]
+fn example_07_writes_each_block_that_is_requested() {
+    let blocks = [3, 2, 1, 0].map(|block| format!("block {block}: 100000 bytes, as at the server: true\n"));
+    assert_eq!(printed(&mut example("07-custom-endpoint")), blocks.concat());
+}
