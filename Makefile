@@ -3,10 +3,12 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
+# Crates that programs outside of this repository build on.
+LIBRARIES := transport verbs store acquire
 PREFIX ?= /usr/local
 TEST_SETUP := build python package test plot --optional capi web display dpdk guest rtl
 
-.PHONY: help demo demo-rtl demo-dma pmd python install-lib page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-library bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl demo-dma pmd python install-lib page test test-long test-stress coverage lint-rtl synth bench-rtl bench-dma guest fmt lint deny doc semver fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-spacefibre bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-stencil bench-bmode bench-images bench-page bench-library bench-memif bench-pmd bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -90,6 +92,10 @@ doc: ## build the book (docs/book) and the crates' documentation
 	@$(SETUP) build doc
 	cargo doc --workspace --no-deps
 	mdbook build docs
+
+semver: ## compare the public API of the libraries with that of an earlier commit; REV=COMMIT
+	@$(SETUP) build semver
+	cargo semver-checks --default-features --baseline-rev $(or $(REV),$(error REV=COMMIT is missing)) $(LIBRARIES:%=--package shotline-%)
 
 fuzz: ## run every fuzz target for FUZZ_SECONDS (needs a nightly toolchain)
 	@$(SETUP) build fuzz

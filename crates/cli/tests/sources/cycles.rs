@@ -14,7 +14,7 @@ pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// What a path resolves to.
 #[derive(Clone)]
-enum Found {
+pub enum Found {
     /// An item: the module that defines it, and its name there.
     Item(usize, String),
     Module(usize),
@@ -190,7 +190,7 @@ impl Visit<'_> for Uses<'_> {
 
 impl Sources {
     /// Resolves a path in a module. The result is empty for items of other crates.
-    fn find(&self, from: usize, path: &[String]) -> Vec<Found> {
+    pub fn find(&self, from: usize, path: &[String]) -> Vec<Found> {
         self.find_path(from, path, &mut BTreeSet::new())
     }
 

@@ -1,6 +1,7 @@
 //! Rules about the sources that the compiler does not check: layering of crates, import cycles, where `unsafe` is
 //! allowed, lengths of files and functions, and the texts of messages.
 
+mod api;
 mod cycles;
 mod errors;
 mod functions;
@@ -131,6 +132,18 @@ fn messages_match_the_snapshot() {
 fn page_of_messages_lists_every_error() {
     let page = cures().page(page::INTRODUCTION, &errors());
     shotline_testing::assert_committed(&root().join("docs/messages.md"), page.as_bytes());
+}
+
+/// Crates that programs outside of this repository build on.
+const LIBRARIES: &[&str] = &["transport", "verbs", "store", "acquire"];
+
+#[test]
+fn public_interfaces_match_their_listings() {
+    let crates = crates();
+    for name in LIBRARIES {
+        let listing = api::listing(&format!("shotline_{name}"), &crates[*name]);
+        shotline_testing::assert_committed(&root().join(format!("crates/{name}/api.txt")), listing.as_bytes());
+    }
 }
 
 /// Texts that begin like errors, and are warnings of a run that goes on, or checks of `doctor`.

@@ -23,6 +23,10 @@ pub struct Sources {
 /// A module: a file, or a `mod name { .. }` within one.
 pub struct Module {
     pub parent: Option<usize>,
+    /// It is `pub`, and its documentation is not hidden.
+    pub is_public: bool,
+    /// The attributes of its declaration.
+    pub attributes: Vec<Attribute>,
     /// Index of the file that contains it.
     pub file: usize,
     pub names: BTreeMap<String, Vec<Meaning>>,
@@ -47,8 +51,19 @@ pub enum Meaning {
 pub struct Use {
     pub path: Vec<String>,
     pub glob: bool,
+    /// The name that it gets; none for `_` and of a glob.
+    pub name: Option<String>,
     /// It has a visibility, as `pub use` has.
     pub exported: bool,
+    /// That visibility is `pub`.
+    pub is_public: bool,
+}
+
+/// Visibility of a `use` declaration.
+#[derive(Clone, Copy)]
+struct Exported {
+    exported: bool,
+    is_public: bool,
 }
 
 /// Reads every `.rs` file below a folder.
@@ -98,8 +113,15 @@ impl Sources {
         file: usize,
     ) -> usize {
         let index = self.modules.len();
-        let module = Module { parent, file, names: BTreeMap::new(), uses: Vec::new(), items: Vec::new() };
-        self.modules.push(module);
+        self.modules.push(Module {
+            parent,
+            is_public: parent.is_none(),
+            attributes: Vec::new(),
+            file,
+            names: BTreeMap::new(),
+            uses: Vec::new(),
+            items: Vec::new(),
+        });
         for item in items.into_iter().filter(|item| !attributes(item).iter().any(is_for_tests)) {
             self.add_item(texts, item, folder, index);
         }
@@ -119,6 +141,8 @@ impl Sources {
                     self.add_file(texts, place, &below, Some(module))
                 }
             };
+            self.modules[child].is_public = is_public(&item.vis, &item.attrs);
+            self.modules[child].attributes = item.attrs;
             self.modules[module].names.entry(name).or_default().push(Meaning::Module(child));
             return;
         }
@@ -145,6 +169,7 @@ struct Imports<'m>(&'m mut Module);
 impl Visit<'_> for Imports<'_> {
     fn visit_item_use(&mut self, item: &ItemUse) {
         let exported = !matches!(item.vis, Visibility::Inherited);
+        let exported = Exported { exported, is_public: is_public(&item.vis, &item.attrs) };
         if item.leading_colon.is_none() && !item.attrs.iter().any(is_for_tests) {
             add_uses(self.0, &item.tree, &mut Vec::new(), exported);
         }
@@ -153,7 +178,7 @@ impl Visit<'_> for Imports<'_> {
     fn visit_item_mod(&mut self, _: &syn::ItemMod) {}
 }
 
-fn add_uses(module: &mut Module, tree: &UseTree, prefix: &mut Vec<String>, exported: bool) {
+fn add_uses(module: &mut Module, tree: &UseTree, prefix: &mut Vec<String>, exported: Exported) {
     match tree {
         UseTree::Path(tree) => {
             prefix.push(tree.ident.to_string());
@@ -161,7 +186,10 @@ fn add_uses(module: &mut Module, tree: &UseTree, prefix: &mut Vec<String>, expor
             prefix.pop();
         }
         UseTree::Group(group) => group.items.iter().for_each(|tree| add_uses(module, tree, prefix, exported)),
-        UseTree::Glob(_) => module.uses.push(Use { path: prefix.clone(), glob: true, exported }),
+        UseTree::Glob(_) => {
+            let Exported { exported, is_public } = exported;
+            module.uses.push(Use { path: prefix.clone(), glob: true, name: None, exported, is_public });
+        }
         UseTree::Name(name) if name.ident == "self" => {
             add_import(module, prefix.clone(), prefix.last().cloned(), exported);
         }
@@ -179,10 +207,24 @@ fn add_uses(module: &mut Module, tree: &UseTree, prefix: &mut Vec<String>, expor
     }
 }
 
-fn add_import(module: &mut Module, path: Vec<String>, name: Option<String>, exported: bool) {
-    module.uses.push(Use { path: path.clone(), glob: false, exported });
-    if let Some(name) = name.filter(|name| name != "_") {
+fn add_import(module: &mut Module, path: Vec<String>, name: Option<String>, exported: Exported) {
+    let (name, Exported { exported, is_public }) = (name.filter(|name| name != "_"), exported);
+    module.uses.push(Use { path: path.clone(), glob: false, name: name.clone(), exported, is_public });
+    if let Some(name) = name {
         module.names.entry(name).or_default().push(Meaning::Import(path));
+    }
+}
+
+/// Returns `true` if an item is `pub`, and its documentation is not hidden.
+pub fn is_public(visibility: &Visibility, attributes: &[Attribute]) -> bool {
+    matches!(visibility, Visibility::Public(_)) && !attributes.iter().any(is_hidden)
+}
+
+/// Returns `true` for `#[doc(hidden)]`.
+pub fn is_hidden(attribute: &Attribute) -> bool {
+    match &attribute.meta {
+        Meta::List(list) => list.path.is_ident("doc") && list.tokens.to_string() == "hidden",
+        _ => false,
     }
 }
 
