@@ -80,6 +80,21 @@
 //! frames are prebuilt in memory.
 //!
 //! [`carrier`] has paths of opaque datagrams between exactly two ends of a link, which need none of this.
+//!
+//! # A transport of your own
+//!
+//! Implement [`PacketIo`]. One that holds whole packets in memory leaves the payloads to a
+//! [`PacketCopier`](copier::PacketCopier); one that changes another transport delegates to it
+//! ([`delegate_packet_io`]). [`conformance`] checks both. The folder `examples/06-custom-transport` of the repository has one
+//! over Unix sockets, with which a run records and queue pairs communicate.
+//!
+//! # Threads, errors and stability
+//!
+//! One thread uses a transport at a time; only [`PacketIo::wait`] blocks, and none has a thread of its own. [`IoError`] is an
+//! error of the transport itself; what a packet lacks is in its [`RxPacket::fault`] and [`RxPacket::icrc`]. The feature
+//! `dpdk` adds the backend of this name and needs libdpdk. Versions follow Semantic Versioning; before 1.0 a new minor
+//! version may break programs, mostly by a new method of [`PacketIo`], which has no defaults. `api.txt` beside `Cargo.toml`
+//! lists the interface.
 
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
