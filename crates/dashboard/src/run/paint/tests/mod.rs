@@ -30,6 +30,7 @@ pub(super) fn about(links: usize, shape: (u16, u32), format: (u8, Packing), rate
         pattern_period: 0,
         array: None,
         capacity_rows: None,
+        tai_minus_utc_s: 37,
     }
 }
 
