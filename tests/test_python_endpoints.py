@@ -1,5 +1,6 @@
 """Endpoints of the Python package: operations of initiators of `shotline target` and of targets in a Python process."""
 
+import asyncio
 import time
 
 import numpy as np
@@ -221,6 +222,33 @@ def test_memory_of_another_endpoint_is_refused(shotline, start_target, connect_t
         own.close()
         with pytest.raises(shotline.PostError, match="request 0: element 0"):
             qp.write(element, image.at(0))
+
+
+def test_queues_of_another_endpoint_are_refused(shotline, start_target, connect_to):
+    target = start_target()
+    with connect_to(target) as one, connect_to(target) as other:
+        for queues in [(other.create_cq(),), (one.create_cq(), other.create_cq())]:
+            with pytest.raises(ValueError, match="another endpoint"):
+                one.create_qp(*queues)
+        with pytest.raises(ValueError, match="retry count of 0 to 7, found 8"):
+            one.create_qp(one.create_cq(), retry_count=8)
+
+
+def test_a_loop_over_completions_takes_one_at_a_time(shotline, start_target, connect_to):
+    async def first_and_rest(qp, cq, image):
+        for number in range(5):
+            qp.write(b"12345678", image.at(0), id=number)
+        async for completion in cq:
+            first = completion.id
+            break
+        rest = [await anext(cq) for _ in range(4)]
+        return [first, *(completion.id for completion in rest)]
+
+    with connect_to(start_target()) as target:
+        cq = target.create_cq()
+        qp = target.create_qp(cq)
+        numbers = asyncio.run(asyncio.wait_for(first_and_rest(qp, cq, target.regions["images"]), LONG_S))
+    assert numbers == [0, 1, 2, 3, 4]
 
 
 def test_a_full_completion_queue_is_an_error(shotline, start_target, connect_to):

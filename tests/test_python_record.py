@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_a_buffer_returns_when_its_last_view_is_gone(shotline, emulator):
 def test_keeping_every_shot_warns_and_loses_only_later_ones(shotline, emulator):
     kept = []
     with shotline.record(**settings(emulator, shots=5000, rate_hz=20_000.0)) as recorder:
-        with pytest.warns(ResourceWarning, match=r"this program holds \d+ shots.*shot.samples.copy"):
+        with pytest.warns(shotline.BufferWarning, match=r"this program holds \d+ shots.*shot.samples.copy"):
             kept.extend(recorder)
         counters, losses = recorder.counters, recorder.losses
     assert counters["held"] == counters["max_held"] == len(kept)
@@ -116,7 +117,7 @@ def test_keeping_every_shot_warns_and_loses_only_later_ones(shotline, emulator):
 def test_keeping_every_shot_leaves_buffers_to_the_recorder(shotline, emulator, tmp_path):
     path = tmp_path / "run.h5"
     with shotline.record(**settings(emulator, out=path, shots=5000)) as recorder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.simplefilter("ignore", shotline.BufferWarning)
         kept = list(recorder)
     lost = shotline.open(path).losses
     assert len(shotline.open(path).shots) + sum(lost["count"]) == 5000
@@ -342,8 +343,9 @@ def test_the_example_of_the_guide_accounts_for_every_shot(shotline):
     shown = [line for line in code[code.index("with contextlib") :].splitlines() if not line.strip().startswith("#")]
     assert "\n".join(shown).rstrip() in guide, "docs/python.md shows another program"
     output = python(ROOT / "examples" / "python" / "record.py").stdout.splitlines()
-    taken, _, _, lost, _ = output[-1].split()
-    assert int(taken) + int(lost) == 200, output
+    # A shot of which one link is lost is taken, too.
+    taken, *lost = map(int, re.findall(r"\d+", output[-1].split(" lost")[0]))
+    assert taken <= 200 and all(taken + of_link >= 200 for of_link in lost) and len(lost) == 2, output
     assert output[0] == guide[guide.index(output[0][:30]) :].splitlines()[0]
 
 
@@ -352,5 +354,7 @@ def test_the_example_with_a_file_records_while_it_watches(shotline, tmp_path):
     with shotline.Emulator(samples=100) as emulator:
         output = python(ROOT / "examples" / "python" / "live_mean.py", emulator.address, path).stdout
     run = shotline.open(path)
-    assert len(run.shots) + sum(run.losses["count"]) // 2 == 1000
+    for stream in (0, 1):
+        lost = sum(run.losses["count"][run.losses["stream"] == stream])
+        assert len(run.shots) <= 1000 <= len(run.shots) + lost
     assert output.splitlines()[-1].startswith(f"{len(run.shots)} rows in {path}"), output

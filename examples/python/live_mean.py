@@ -6,7 +6,6 @@ Usage: python examples/python/live_mean.py ADDRESS:PORT run.h5
 import asyncio
 import sys
 
-import numpy as np
 import shotline
 
 
@@ -22,8 +21,9 @@ async def main(probe: str, out: str) -> None:
     async with shotline.record(probe=probe, out=out, force=True, shots=1000, rate_hz=1000.0) as recorder:
         await watch(recorder)
     # The file has what the drive could take, whatever this program does; the program may have missed shots of its own.
-    missed, report = recorder.losses, recorder.report
-    print(f"{report['rows']} rows in {out}, dropped {report['drops']}; {np.sum(missed['count'])} shots not seen here")
+    losses, report = recorder.losses, recorder.report
+    missed = losses["count"][losses["stream"] == 0].sum()
+    print(f"{report['rows']} rows in {out}, dropped {report['drops']}; {missed} shots not seen here")
 
 
 asyncio.run(main(*sys.argv[1:]))

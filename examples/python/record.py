@@ -22,4 +22,6 @@ with contextlib.ExitStack() as stack:
         if not shot.is_complete:
             print(f"{shot}: lacks packets {[int(packet) for packet in (~shot.presence).nonzero()[0]]}, {shot.drops}")
     print(f"the last one has samples of shape {shot.samples.shape}, deviation {shot.samples.std():.1f}")
-    print(f"{recorder.counters['taken']} shots taken, {recorder.losses['count'].sum()} lost")
+    losses = recorder.losses
+    lost = [int(losses["count"][losses["stream"] == link].sum()) for link in range(recorder.link_count)]
+    print(f"{recorder.counters['taken']} shots taken, {lost} lost on links 0 and 1")

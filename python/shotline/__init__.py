@@ -51,7 +51,7 @@ from ._kernels import pack12, unpack12
 from ._live import LiveShot
 from ._native import Completion, Element, Receive, Region, RemoteAddress, RemoteRegion, Request, RunError
 from ._probe import Emulator, Probe, ProbeDescription, ProbeStatus
-from ._record import Recorder, record
+from ._record import BufferWarning, Recorder, record
 from ._run import Link, Run, open
 from ._samples import Samples
 from ._serve import ServedTarget, serve
@@ -63,7 +63,7 @@ from ._verbs import CompletionQueue, Endpoint, QueuePair, Target, connect
 # Recordings.
 __all__ = ["Geometry", "Link", "Run", "Samples", "Shot", "Shots", "State", "open", "pack12", "unpack12"]
 # Runs in progress.
-__all__ += ["LiveShot", "Recorder", "RunError", "Settings", "record"]
+__all__ += ["BufferWarning", "LiveShot", "Recorder", "RunError", "Settings", "record"]
 # Probes.
 __all__ += ["Emulator", "Probe", "ProbeDescription", "ProbeStatus"]
 # Endpoints.

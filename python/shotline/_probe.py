@@ -114,7 +114,8 @@ class Probe:
 
         Raises:
             TimeoutError: If the probe does not answer.
-            ConnectionRefusedError: If it does not accept the command, for example during a shot.
+            ConnectionRefusedError: If it does not accept the command, for example during a shot, or because a recorder
+                controls it, also one of this program: `Probe(address, take_over=True)` triggers it nevertheless.
         """
         return self._native.trigger(command_only)
 

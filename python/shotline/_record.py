@@ -50,6 +50,10 @@ def record(**settings: Unpack[Settings]) -> Recorder:
     return Recorder(settings)
 
 
+class BufferWarning(RuntimeWarning):
+    """The program holds all shots that it may hold, so that later ones are dropped."""
+
+
 class Recorder:
     """A run in progress, started by `shotline.record`.
 
@@ -152,8 +156,8 @@ class Recorder:
         warnings.warn(
             f"this program holds {held} shots, as many as the pool has buffers for: later shots are dropped as sink_busy "
             "until it drops some; copy what it keeps (shot.samples.copy()), or use a larger pool",
-            ResourceWarning,
-            stacklevel=3,
+            BufferWarning,
+            stacklevel=4,
         )
 
     # --- the run ---------------------------------------------------------------------------------------
@@ -203,14 +207,17 @@ class Recorder:
         """Counters of the run so far.
 
         `packets`, `bytes` and `packets_dropped`; `shots_complete`, `shots_partial` and `shots_dropped`; `rows` that
-        readers of the file see; `taken`, `held` and `max_held`: shots that the program has taken, that it holds, and
-        that it may hold; `untaken`: shots that were left when it closed the recorder.
+        readers of the file see; `taken`, `held` and `max_held`: shots (of all links together) that the program has taken, that it holds, and
+        that it may hold; `untaken`: shots that were left when it closed the recorder; `lost`: the shots of `losses`, of all
+        links, also those of ranges that a very long list leaves out.
         """
         return self._native.counters()
 
     @property
     def losses(self) -> NDArray[Any]:
         """Ranges of shot numbers that the program did not get, with the cause: `stream`, `cause`, `first`, `count`.
+
+        Each link (`stream`) has its own: a shot that was dropped as a whole is in a range of every link.
 
         Without a file, they are the losses of the run. With one, `sink_busy` are shots for which the program had no
         space; they are in the file.

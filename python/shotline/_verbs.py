@@ -79,11 +79,14 @@ class CompletionQueue:
             else:
                 await self._readiness.wait(left)
 
-    async def __aiter__(self) -> AsyncIterator[Completion]:
+    def __aiter__(self) -> AsyncIterator[Completion]:
         """Iterates over all completions from now on, until the endpoint is closed or the target ends (an exception)."""
-        while True:
-            for completion in await self.wait_async():
-                yield completion
+        return self
+
+    async def __anext__(self) -> Completion:
+        # One at a time: a task that ends must not take others with it.
+        completions = await self.wait_async(max=1)
+        return completions[0]
 
     def arm(self) -> None:
         """Makes the endpoint's descriptor readable at the next completion: for event loops other than asyncio's.

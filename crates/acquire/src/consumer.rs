@@ -140,8 +140,9 @@ impl Consumer {
         self.waiting.fetch_sub(1, Relaxed);
         let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         fence(SeqCst);
-        // The end must not be missed by the other threads: its wake-up stays.
-        if self.ended.load(Relaxed) {
+        // The wake-up may have been for another one that waits, and that of the end stays.
+        let has_events = || self.queue.get().is_some_and(|queue| !queue.is_empty());
+        if self.ended.load(Relaxed) || self.waiting.load(Relaxed) > 0 && has_events() {
             self.signal();
         }
     }

@@ -55,14 +55,21 @@ impl Emulator {
     }
 
     /// Returns the state of the probe, at most 100 ms old.
-    pub fn state(&self) -> ProbeState {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    ///
+    /// # Errors
+    /// In a child process.
+    pub fn state(&self) -> Result<ProbeState, Error> {
+        self.owner.check(WHAT)?;
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Returns `true` if the probe serves receivers.
     pub fn is_serving(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        self.owner.is_this() && thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        let is_running = || {
+            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        };
+        self.owner.is_this() && !self.stop.load(Ordering::Relaxed) && is_running()
     }
 
     /// Ends the probe. Returns what it has sent, also at later calls.

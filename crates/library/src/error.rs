@@ -95,7 +95,8 @@ impl From<ServeError> for Error {
 fn kind_of_control(error: &ControlError) -> ErrorKind {
     match error {
         ControlError::Socket { source, .. } => ErrorKind::Io(source.raw_os_error()),
-        ControlError::Silent { .. } | ControlError::Stopped { .. } => ErrorKind::TimedOut,
+        ControlError::Silent { .. } => ErrorKind::TimedOut,
+        ControlError::Stopped { .. } => ErrorKind::CutOff,
         ControlError::Framing(_) => ErrorKind::Invalid,
         ControlError::Refused { .. }
         | ControlError::Owned { .. }
@@ -106,8 +107,16 @@ fn kind_of_control(error: &ControlError) -> ErrorKind {
 }
 
 fn kind_of_store(error: &StoreError) -> ErrorKind {
+    use StoreError as E;
     match error {
-        StoreError::Io { source, .. } => ErrorKind::Io(Some(source.raw_os_error())),
+        E::Io { source, .. } | E::EveryWriteFails { source, .. } => ErrorKind::Io(Some(source.raw_os_error())),
+        E::Create { source, .. } | E::Ring { source } | E::Identify { source, .. } | E::Thread { source } => {
+            ErrorKind::Io(source.raw_os_error())
+        }
+        E::NoSpace { .. } | E::KeepNoSpace { .. } | E::DeviceFull { .. } => {
+            ErrorKind::Io(Some(rustix::io::Errno::NOSPC.raw_os_error()))
+        }
+        E::InUse { .. } | E::DeviceBusy { .. } | E::Memory { .. } | E::Staging { .. } => ErrorKind::Io(None),
         _ => ErrorKind::Invalid,
     }
 }

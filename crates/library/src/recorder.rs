@@ -167,6 +167,8 @@ impl Recorder {
         Ok(match self.consumer.next(timeout) {
             consumer::Next::Event(lent) => {
                 self.taken.fetch_add(1, Ordering::Relaxed);
+                // A program that never asks for them must not make their list grow.
+                self.collect_losses();
                 Next::Shots(Box::new(lent))
             }
             consumer::Next::Ended => Next::Ended,
@@ -186,13 +188,18 @@ impl Recorder {
 
     /// Begins to wait on the descriptor. Returns `true` if there is something to take already.
     pub fn start_waiting(&self) -> bool {
-        self.consumer.start_waiting();
+        // The descriptor is the parent's, too.
+        if self.owner.is_this() {
+            self.consumer.start_waiting();
+        }
         self.consumer.is_ready() || self.closed.load(Ordering::Relaxed)
     }
 
     /// Ends what [`Self::start_waiting`] began.
     pub fn stop_waiting(&self) {
-        self.consumer.stop_waiting();
+        if self.owner.is_this() {
+            self.consumer.stop_waiting();
+        }
     }
 
     /// Returns `true` if the run is over and all shots were taken.
@@ -201,10 +208,32 @@ impl Recorder {
     }
 
     /// Returns the shots that the program did not get.
-    pub fn losses(&self) -> ShotLosses {
-        let mut losses = lock(&self.losses);
-        self.consumer.take_losses().into_iter().for_each(|loss| losses.add(loss));
-        losses.clone()
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a child process.
+    pub fn losses(&self) -> Result<ShotLosses, Error> {
+        self.owner.check(WHAT)?;
+        self.collect_losses();
+        Ok(lock(&self.losses).clone())
+    }
+
+    /// Returns the number of shots that the program did not get, and of those in ranges that are not listed.
+    ///
+    /// # Errors
+    /// As of [`Self::losses`].
+    pub fn lost(&self) -> Result<(u64, u64), Error> {
+        self.owner.check(WHAT)?;
+        self.collect_losses();
+        let losses = lock(&self.losses);
+        Ok((losses.total(), losses.unlisted))
+    }
+
+    fn collect_losses(&self) {
+        let new = self.consumer.take_losses();
+        if !new.is_empty() {
+            let mut losses = lock(&self.losses);
+            new.into_iter().for_each(|loss| losses.add(loss));
+        }
     }
 
     /// Returns the numbers of events that the program has taken, that it holds, and that it may hold.
@@ -238,6 +267,7 @@ impl Recorder {
     /// # Errors
     /// If the run could not begin.
     pub fn outcome(&self) -> Result<Option<Arc<Outcome>>, Error> {
+        self.owner.check(WHAT)?;
         lock(&self.progress.0).result.clone().transpose()
     }
 

@@ -60,7 +60,7 @@ fn a_program_takes_the_shots_of_a_probe() {
     }
     let outcome = recorder.wait_ended(LONG).unwrap().unwrap();
     assert_eq!(outcome.end.cause, Cause::Shots);
-    let lost = recorder.losses().total();
+    let lost = recorder.losses().unwrap().total();
     assert_eq!(numbers.len() as u64 + lost, 300, "{lost} lost");
     assert_eq!(emulator.close().unwrap().links[0].counters.shots, 300);
 }
@@ -76,7 +76,7 @@ fn a_program_beside_the_file_sees_what_is_recorded() {
     let recording = Recording::open(&out).unwrap();
     let rows: Vec<u64> = recording.read_rows(0, 0..recording.rows()).unwrap().iter().map(|row| row.number).collect();
     assert_eq!((outcome.rows, recorder.has_file()), (rows.len() as u64, true));
-    let lost = recorder.losses().total();
+    let lost = recorder.losses().unwrap().total();
     assert!(numbers.iter().all(|number| rows.contains(number)), "{numbers:?} {rows:?}");
     assert_eq!(numbers.len() as u64 + lost, 200);
 }
@@ -113,7 +113,7 @@ fn a_program_that_keeps_every_shot_gets_the_rest_as_losses() {
     let outcome = recorder.wait_ended(LONG).unwrap().unwrap();
     let (taken, held, max) = recorder.held();
     assert_eq!((taken, held, held), (kept.len() as u64, kept.len(), max));
-    let losses = recorder.losses();
+    let losses = recorder.losses().unwrap();
     assert_eq!(taken + losses.total(), 2000);
     assert!(losses.ranges.iter().any(|loss| loss.cause == shotline_wire::shot::DropCause::SinkBusy));
     outcome.total().balance().unwrap();

@@ -78,8 +78,18 @@ impl PacketCopier {
     /// A transport that reads one packet at a time passes each alone. A packet that is longer than [`MAX_PACKET`], or
     /// shorter than its header, is passed on as malformed.
     pub fn land<S: Steer>(&mut self, source: SocketAddr, packets: &[&[u8]], steer: &mut S) {
-        for batch in packets.chunks(MAX_BATCH) {
+        let mut rest = packets;
+        while !rest.is_empty() {
+            // All of a batch may go to scratch memory.
+            let mut space = self.config.scratch.len as usize;
+            let fitting = rest.iter().take(MAX_BATCH).take_while(|packet| {
+                let fits = packet.len() <= space;
+                space = space.saturating_sub(packet.len());
+                fits
+            });
+            let (batch, more) = rest.split_at(fitting.count().max(1));
             self.land_batch(source, batch, steer);
+            rest = more;
         }
     }
 

@@ -8,6 +8,7 @@ use super::prepare::PreparedRun;
 use super::stored::stored_counters;
 use super::watch::{Watch, after_last};
 use crate::clock::{Clock, Health};
+use crate::config::Sink;
 use crate::consumer::Consumer;
 use crate::counters::StreamCounters;
 use crate::event::{JoinedItem, Joiner};
@@ -178,7 +179,8 @@ impl<'a, P: PacketIo> ReceiveStage<'a, P> {
             requested: RequestedEnd::of(settings),
             idle: settings.idle_s.map(Duration::from_secs_f64),
             events: 0,
-            sequential: settings.sequential.unwrap_or(false),
+            // Only a recorder reports what it has stored.
+            sequential: settings.sequential.unwrap_or(false) && matches!(prepared.resolved.sink, Sink::Recording(_)),
             handed: 0,
             idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.packetization().rest, Instant::now()),
             configs: &prepared.configs,

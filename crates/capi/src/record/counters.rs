@@ -55,7 +55,7 @@ pub unsafe extern "C" fn shotline_recorder_get_counters(
         let LiveCounters { packets, bytes, packets_dropped, complete, partial, shots_dropped, rows } =
             run.recorder.live().read();
         let (taken, held, max_held) = run.recorder.held();
-        let losses = run.recorder.losses();
+        let (lost, unlisted) = run.recorder.lost()?;
         out.set(shotline_recorder_counters {
             packets,
             bytes,
@@ -68,8 +68,8 @@ pub unsafe extern "C" fn shotline_recorder_get_counters(
             untaken: run.recorder.untaken(),
             held: held as u64,
             max_held: max_held as u64,
-            lost: losses.total(),
-            unlisted: losses.unlisted,
+            lost,
+            unlisted,
             reserved: [0; 7],
         });
         Ok(())
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn shotline_recorder_read_losses(
     call(|| {
         // SAFETY: the contract of the header.
         let (out, count) = unsafe { (OutArray::new(losses, capacity, "losses")?, Out::new(count, "count")?) };
-        let all = RECORDERS.get(recorder.id)?.recorder.losses().ranges;
+        let all = RECORDERS.get(recorder.id)?.recorder.losses()?.ranges;
         count.set(all.len());
         if losses.is_null() { Ok(()) } else { out.fill(all.into_iter().map(shotline_loss::from), "losses") }
     })

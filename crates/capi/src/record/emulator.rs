@@ -55,7 +55,7 @@ impl Emulator {
 
     /// Returns the counters so far.
     fn counters(&self) -> Result<String, Failure> {
-        if self.stopped.load(Ordering::Acquire) { self.close() } else { json(&self.handle.state().counters) }
+        if self.stopped.load(Ordering::Acquire) { self.close() } else { json(&self.handle.state()?.counters) }
     }
 }
 

@@ -90,13 +90,12 @@ pub unsafe extern "C" fn shotline_target_serve(
 ) -> shotline_status {
     call(|| {
         // SAFETY: the contract of the header.
-        let (regions, options, out) = unsafe {
-            let regions = arguments::array(regions, count as u64, "regions")?;
-            (regions, arguments::read(options, "options")?, Out::new(target, "target")?)
-        };
+        let out = unsafe { Out::new(target, "target")? };
         out.set(shotline_target { id: 0 });
         // SAFETY: as above.
         let (regions, options) = unsafe {
+            let options = arguments::read(options, "options")?;
+            let regions = arguments::array(regions, count as u64, "regions")?;
             let regions: Result<Vec<_>, _> = regions.iter().map(|region| served(region)).collect();
             (regions?, options.map_or(Ok(TargetOptions::default()), |options| resolved(&options))?)
         };

@@ -52,8 +52,8 @@ impl GivenShots {
         bits: u8,
         packing: Packing,
     ) -> Result<Self, GivenError> {
-        let count = u64::from(shots) * u64::from(samples_per_channel) * channels as u64;
-        if count == 0 || count != samples.len() as u64 {
+        let count = (u64::from(shots) * u64::from(samples_per_channel)).checked_mul(channels as u64);
+        if samples.is_empty() || count != Some(samples.len() as u64) {
             return Err(GivenError::Shape { shots, samples: samples_per_channel, channels, found: samples.len() });
         }
         let values = 1_i32 << bits.clamp(1, 16);

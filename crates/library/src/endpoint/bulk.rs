@@ -9,7 +9,7 @@ use super::shared::Shared;
 use shotline_memory::Access;
 use shotline_verbs::api::{Completion, Data, Operation, Remote, SendWr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of an operation.
 const CHUNK: usize = 256 << 10;
@@ -78,7 +78,7 @@ impl Bulk {
         let depth = Self::DEPTH as usize;
         let place = |index: usize| (index % depth * CHUNK, index * CHUNK, CHUNK.min(total - index * CHUNK));
         let chunks = total.div_ceil(CHUNK);
-        let (mut posted, mut done) = (0, 0);
+        let (mut posted, mut done, mut checked) = (0, 0, Instant::now());
         let mut completions = [Completion::default(); Self::DEPTH as usize];
         while done < chunks {
             let end = chunks.min(done + depth);
@@ -96,8 +96,11 @@ impl Bulk {
             self.qp.post_send(&requests)?;
             posted = end;
             let count = self.cq.wait(&mut completions, INTERVAL)?;
-            if count == 0 && interrupted() {
-                return Err(EndpointError::Interrupted);
+            if checked.elapsed() >= INTERVAL {
+                checked = Instant::now();
+                if interrupted() {
+                    return Err(EndpointError::Interrupted);
+                }
             }
             for completion in &completions[..count] {
                 if let Some(failure) = CompletionFailure::of(completion.status) {

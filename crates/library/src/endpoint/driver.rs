@@ -77,6 +77,7 @@ impl Shared {
         }
         open.disconnected_at = Some(now);
         self.forget_control();
+        self.announce_end();
         for number in open.pairs.keys() {
             // Fails only if the provider has ended the queue pair already.
             let _ = open.provider.modify_qp(shotline_verbs::api::Qp(*number), Modify::Error);

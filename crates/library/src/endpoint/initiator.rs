@@ -176,6 +176,14 @@ impl Initiator {
         if options.service == QpType::Ud {
             return Err(EndpointError::Invalid("expected a service of rc or uc, found ud".into()));
         }
+        if ![send_cq, recv_cq].iter().all(|queue| queue.is_of(&self.shared)) {
+            let words = "expected completion queues of this endpoint, found one of another endpoint: create it here";
+            return Err(EndpointError::Invalid(words.into()));
+        }
+        if options.retry_cnt > 7 {
+            let found = options.retry_cnt;
+            return Err(EndpointError::Invalid(format!("expected a retry count of 0 to 7, found {found}")));
+        }
         let queues = [send_cq.clone(), recv_cq.clone()];
         let opening = {
             let mut open = self.shared.lock()?;

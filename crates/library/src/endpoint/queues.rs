@@ -78,13 +78,19 @@ impl CompletionQueue {
     pub fn close(&self) -> Result<(), EndpointError> {
         self.0.close()
     }
+
+    /// Returns `true` if it is a queue of this endpoint.
+    pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.0.shared, shared)
+    }
 }
 
 impl Queue {
     fn close(&self) -> Result<(), EndpointError> {
         self.shared.check_owner()?;
-        if !self.is_closed.load(Ordering::Acquire)
-            && let Ok(mut open) = self.shared.lock()
+        // Read under the lock: two threads may close it.
+        if let Ok(mut open) = self.shared.lock()
+            && !self.is_closed.load(Ordering::Acquire)
         {
             open.provider.destroy_cq(self.cq)?;
             self.is_closed.store(true, Ordering::Release);

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     /// A waiting thread has left, or an event has been taken.
     pub(super) changed: Condvar,
     is_closed: AtomicBool,
+    /// Set when the target has ended.
+    has_ended: AtomicBool,
     /// Threads that are about to lock the state.
     contenders: AtomicUsize,
     /// Waits of event loops on [`Self::epoll`].
@@ -107,6 +109,7 @@ impl Shared {
             control_socket,
             changed: Condvar::new(),
             is_closed: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             contenders: AtomicUsize::new(0),
             loop_waits: AtomicUsize::new(0),
             epoll,
@@ -160,13 +163,27 @@ impl Shared {
     pub(super) fn call<T>(&self, call: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, EndpointError> {
         let ended = std::mem::take(&mut self.lock()?.ended_peers);
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = control.as_mut().ok_or(EndpointError::Closed("endpoint"))?;
+        let client = control.as_mut().ok_or(if self.is_closed() {
+            EndpointError::Closed("endpoint")
+        } else {
+            EndpointError::Disconnected
+        })?;
         // The target may know them no longer.
         ended.into_iter().for_each(|peer| drop(client.disconnect(peer)));
         let called = call(client);
+        let is_out_of_step = |error: &ClientError| {
+            use ClientError::{Disconnected, Malformed, UnexpectedAnswer};
+            matches!(error, Disconnected(_) | Malformed(_) | UnexpectedAnswer)
+        };
+        let is_lost = !client.is_connected();
+        if called.as_ref().is_err_and(is_out_of_step) {
+            // A late answer would be taken for that of the next request.
+            let _ = rustix::net::shutdown(&self.control_socket, Shutdown::Both);
+            *control = None;
+        }
         called.map_err(|error| match error {
             _ if self.is_closed() => EndpointError::Closed("endpoint"),
-            ClientError::Disconnected(_) if !client.is_connected() => EndpointError::Disconnected,
+            ClientError::Disconnected(_) if is_lost => EndpointError::Disconnected,
             error => error.into(),
         })
     }
@@ -203,11 +220,23 @@ impl Shared {
         }
     }
 
-    /// Silences a bell after it has woken its sleeper. After the end it rings for ever.
+    /// Silences a bell after it has woken its sleeper. After the end it rings for ever; that of event loops also once the
+    /// target has ended, because each of them must see it.
     pub(super) fn silence(&self, driver: bool) {
-        if !self.is_closed() {
-            let _ = rustix::io::read(if driver { &self.driver_bell } else { &self.loop_bell }, &mut [0; 8]);
+        let has_ended = || self.is_closed() || !driver && self.has_ended.load(Ordering::Acquire);
+        if has_ended() {
+            return;
         }
+        let _ = rustix::io::read(if driver { &self.driver_bell } else { &self.loop_bell }, &mut [0; 8]);
+        if has_ended() {
+            self.ring(driver, !driver);
+        }
+    }
+
+    /// Wakes all that wait, because the target has ended.
+    pub(super) fn announce_end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.ring(true, true);
     }
 
     /// Ends the connection and closes the endpoint. Threads that wait return an error.
@@ -231,6 +260,8 @@ impl Shared {
             let _ = client.goodbye_within(GOODBYE_TIMEOUT);
         }
         drop(control);
+        // Also if handles that still exist keep the descriptor.
+        let _ = rustix::net::shutdown(&self.control_socket, Shutdown::Both);
         let open = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.changed.notify_all();
         drop(open);

@@ -15,7 +15,7 @@ use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_verbs::spacefibre::{CarrierKind, SpaceFibreEndpoint};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -185,11 +185,15 @@ impl ServedTarget {
         let (sender, receiver) = channel();
         let sent = self.commands.lock().unwrap_or_else(PoisonError::into_inner).send(sender);
         self.signal.ring();
-        let answer = sent.ok().and_then(|()| receiver.recv_timeout(ANSWER_TIMEOUT).ok());
-        match answer {
-            Some(state) => Ok(state),
+        match sent.map(|()| receiver.recv_timeout(ANSWER_TIMEOUT)) {
+            Ok(Ok(state)) => Ok(state),
+            // It registers large regions for a new initiator, for example.
+            Ok(Err(RecvTimeoutError::Timeout)) => {
+                let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                Err(EndpointError::system("the target is busy and has not answered: try again")(late))
+            }
             // The reason, if the thread has failed.
-            None => self.close().and(Err(EndpointError::Closed("target"))),
+            Ok(Err(RecvTimeoutError::Disconnected)) | Err(_) => self.close().and(Err(EndpointError::Closed("target"))),
         }
     }
 

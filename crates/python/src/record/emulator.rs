@@ -46,7 +46,7 @@ impl Emulator {
 
     /// Returns the counters of the probe so far, as JSON.
     fn counters(&self) -> Result<String, Failure> {
-        serde_json::to_string(&self.0.state().counters).map_err(|error| Failure::Value(error.to_string()))
+        serde_json::to_string(&self.0.state()?.counters).map_err(|error| Failure::Value(error.to_string()))
     }
 
     /// Ends the probe. Returns its counters, as JSON.

@@ -30,9 +30,12 @@ fn status(report: &Report) -> serde_json::Value {
 #[pymethods]
 impl Probe {
     #[new]
-    fn open(address: &str, take_over: bool) -> Result<Self, Failure> {
-        let address = peer(address).map_err(Failure::Value)?;
-        Ok(Self(Handle::open(address, take_over)?))
+    fn open(py: Python<'_>, address: &str, take_over: bool) -> Result<Self, Failure> {
+        // Waits for the resolver, if it is a name.
+        py.detach(|| {
+            let address = peer(address).map_err(Failure::Value)?;
+            Ok(Self(Handle::open(address, take_over)?))
+        })
     }
 
     #[getter]

@@ -47,8 +47,11 @@ impl Recorder {
 impl Recorder {
     #[new]
     fn start(py: Python<'_>, settings: &str) -> Result<Self, Failure> {
-        let settings: Settings = parse(settings)?;
-        Ok(Self(py.detach(|| Handle::start(settings))?))
+        // Also the parser waits: for the resolver, if the probe has a name.
+        py.detach(|| {
+            let settings: Settings = parse(settings)?;
+            Ok(Self(Handle::start(settings)?))
+        })
     }
 
     /// Waits until packets are received, or the run has ended before.
@@ -128,11 +131,13 @@ impl Recorder {
     }
 
     /// Returns counters of the run so far.
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
+    fn counters(&self) -> Result<BTreeMap<&'static str, u64>, Failure> {
         let LiveCounters { packets, bytes, packets_dropped, complete, partial, shots_dropped, rows } =
             self.0.live().read();
         let (taken, held, max_held) = self.0.held();
-        [
+        let (lost, _) = self.0.lost()?;
+        Ok([
+            ("lost", lost),
             ("packets", packets),
             ("bytes", bytes),
             ("packets_dropped", packets_dropped),
@@ -145,13 +150,13 @@ impl Recorder {
             ("held", held as u64),
             ("max_held", max_held as u64),
         ]
-        .into()
+        .into())
     }
 
     /// Returns the shots that the program did not get: stream, number of the cause, first shot number, number of shots.
-    fn losses(&self) -> Vec<(u32, u8, u64, u64)> {
-        let losses = self.0.losses();
-        losses.ranges.iter().map(|loss| (loss.stream, loss.cause as u8, loss.first, loss.count)).collect()
+    fn losses(&self) -> Result<Vec<(u32, u8, u64, u64)>, Failure> {
+        let losses = self.0.losses()?;
+        Ok(losses.ranges.iter().map(|loss| (loss.stream, loss.cause as u8, loss.first, loss.count)).collect())
     }
 
     fn trigger(&self) -> Result<(), Failure> {

@@ -62,6 +62,9 @@ impl Completions {
 
     fn wait(&self, py: Python<'_>, timeout: Option<f64>, max: usize) -> PyResult<Vec<Completion>> {
         let limit = timeout.map(seconds).transpose()?;
+        if max == 0 {
+            return Err(PyValueError::new_err("expected a maximum of at least 1 completion, found 0"));
+        }
         let began = Instant::now();
         loop {
             let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(began.elapsed()));

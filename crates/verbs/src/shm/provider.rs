@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Maximum depth of a completion queue: each entry takes memory at once.
+const MAX_COMPLETIONS: u32 = 1 << 22;
+
 impl ShmEndpoint {
     fn slot(&self, qp: Qp) -> Option<usize> {
         self.numbers.get(&qp.0).map(|slot| *slot as usize)
@@ -191,8 +194,10 @@ impl Provider for ShmEndpoint {
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {
-        if depth == 0 {
-            return Err(VerbsError::Invalid("expected a depth of 1 or more for a completion queue, found 0".into()));
+        if !(1..=MAX_COMPLETIONS).contains(&depth) {
+            return Err(VerbsError::Invalid(format!(
+                "expected a depth of 1 to {MAX_COMPLETIONS} for a completion queue, found {depth}"
+            )));
         }
         let full = || VerbsError::Invalid("all 65,536 completion queues are in use: destroy some".into());
         self.cqs.insert(CompletionQueue::new(depth)).map(Cq).ok_or_else(full)

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub(super) const MAX_OPERATION_BYTES: u64 = 1 << 31;
 /// Maximum bytes of waiting one-sided operations executed before other work continues.
 const MAX_TURN_BYTES: u64 = 4 << 20;
+/// Maximum time until a peer counts as lost: the clock must not overflow.
+const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 32);
 
 impl ShmEndpoint {
     /// Posts a request, and executes it at once if possible.
@@ -272,7 +274,8 @@ impl ShmEndpoint {
         let now = Instant::now();
         let end = match pair.deadline {
             Some((before, end)) if before == reason => end,
-            _ => now + timeout,
+            // A timeout may be as long as a program likes.
+            _ => now.checked_add(timeout).unwrap_or_else(|| now + MAX_TIMEOUT),
         };
         pair.deadline = Some((reason, end));
         let status = if reason == WaitReason::Receive { Status::RnrRetryExceeded } else { Status::RetryExceeded };
