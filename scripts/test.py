@@ -135,7 +135,21 @@ def build():
     """Builds everything that tests run or load: programs, examples, the Python extension, the tests themselves."""
     what = f"--locked --workspace --features {features()}"
     programs = check("programs", f"cargo build {what} --lib --bins --examples")
-    return [*programs, *check("Rust tests", f"cargo nextest run {what} --no-run")]
+    return [*programs, *check("Rust tests", f"cargo nextest run {what} --no-run"), *c_library()]
+
+
+def c_library():
+    """Builds the C library as `make install-lib` does, without the features that need libraries of their own.
+
+    Later builds with these features replace it in cargo's folder, so the tests use a copy.
+    """
+    built = check("C library", "cargo build --locked --package shotline-capi --lib")
+    folder = TARGET / "debug" / "capi"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("libshotline.so", "libshotline.a"):
+        if (TARGET / "debug" / name).exists():
+            shutil.copy(TARGET / "debug" / name, folder)
+    return built
 
 
 def pmd():

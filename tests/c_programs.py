@@ -20,14 +20,21 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 COMPILERS = {"c11": ("gcc", "-std=c11"), "c++17": ("g++", "-std=c++17")}
 
 
+def built_library():
+    """Returns the folder with the C library: that of `scripts/test.py`, or else where cargo has built it."""
+    folder = Path(PROGRAM).parent
+    folder = folder / "capi" if (folder / "capi").exists() else folder
+    assert (folder / "libshotline.so").exists(), f"there is no libshotline.so in {folder}: cargo build makes it"
+    return folder
+
+
 class Library:
     """The library as it is installed, and programs that use it."""
 
     def __init__(self, folder):
         self.folder = folder
         self.prefix = folder / "moved" / "prefix"
-        built = Path(PROGRAM).parent
-        assert (built / "libshotline.so").exists(), f"there is no libshotline.so in {built}: cargo build makes it"
+        built = built_library()
         install = [ROOT / "scripts" / "install_lib.py", "--from", built, "--prefix", folder / "prefix"]
         command("python3", *install)
         # Everything below uses the folder at another place: files for pkg-config and CMake do not contain it.

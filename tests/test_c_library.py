@@ -9,13 +9,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from c_programs import COMPILERS, CRATE, EXAMPLES, SANITIZERS, SOURCES, WARNINGS, command
+from c_programs import COMPILERS, CRATE, EXAMPLES, SANITIZERS, SOURCES, WARNINGS, built_library, command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recordings import values
 from senders.generated import GeneratedShots
 
-from common import PROGRAM, ROOT, WAIT_TIMEOUT_S, Probe, Recorder, until
+from common import ROOT, WAIT_TIMEOUT_S, Probe, Recorder, until
 
 ALL_LINKS = 2**32 - 1
 
@@ -50,7 +50,7 @@ def version():
 def test_other_folders_are_found_by_pkg_config(library, tmp_path):
     """As a package of a distribution is built."""
     where = ["--prefix", "/usr", "--libdir", "lib/some-linux-gnu", "--destdir", tmp_path]
-    command("python3", ROOT / "scripts" / "install_lib.py", "--from", Path(PROGRAM).parent, *where)
+    command("python3", ROOT / "scripts" / "install_lib.py", "--from", built_library(), *where)
     search = {"PKG_CONFIG_PATH": str(tmp_path / "usr" / "lib" / "some-linux-gnu" / "pkgconfig")}
     for variable, file in (("libdir", "libshotline.so.0"), ("includedir", "shotline.h")):
         folder = command("pkg-config", f"--variable={variable}", "shotline", **search).strip()
