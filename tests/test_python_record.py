@@ -105,13 +105,35 @@ def test_a_buffer_returns_when_its_last_view_is_gone(shotline, emulator):
 
 def test_keeping_every_shot_warns_and_loses_only_later_ones(shotline, emulator):
     kept = []
-    with shotline.record(**settings(emulator, shots=5000, rate_hz=20_000.0)) as recorder:
+    with shotline.record(**settings(emulator, shots=20_000, rate_hz=20_000.0)) as recorder:
         with pytest.warns(shotline.BufferWarning, match=r"this program holds \d+ shots.*shot.samples.copy"):
             kept.extend(recorder)
         counters, losses = recorder.counters, recorder.losses
     assert counters["held"] == counters["max_held"] == len(kept)
-    assert "sink_busy" in set(losses["cause"]) and len(kept) + sum(losses["count"]) == 5000
+    assert "sink_busy" in set(losses["cause"]) and len(kept) + sum(losses["count"]) == 20_000
     assert recorder.report["drops"]["sink_busy"] == sum(losses[losses["cause"] == "sink_busy"]["count"])
+
+
+@pytest.mark.parametrize(
+    "taking",
+    ["kept = list(recorder)", "while shot := recorder.take(): kept.append(shot)", "async for shot in recorder:"],
+)
+def test_the_warning_names_the_line_that_takes_shots(shotline, tmp_path, taking):
+    script = f"""
+import asyncio, shotline
+kept = []
+async def take():
+    async for shot in recorder:
+        kept.append(shot)
+settings = dict(samples=64, rate_hz=20_000.0, shots=20_000, pool="8MiB", bind="[::1]:0")
+with shotline.Emulator(links=1, channels=8, samples=64) as emulator:
+    with shotline.record(probe=emulator.address, **settings) as recorder:
+        {"asyncio.run(take())" if "async" in taking else taking}
+"""
+    (tmp_path / "keep.py").write_text(script)
+    warnings_shown = python(tmp_path / "keep.py").stderr  # with Python's own filters
+    line = [line.strip() for line in script.splitlines()].index(taking) + 1
+    assert f"keep.py:{line}: BufferWarning: this program holds" in warnings_shown, warnings_shown
 
 
 def test_keeping_every_shot_leaves_buffers_to_the_recorder(shotline, emulator, tmp_path):

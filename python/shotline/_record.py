@@ -88,9 +88,12 @@ class Recorder:
             RunError: At the end, if the run was cut off.
             ValueError: If the recorder is closed.
         """
+        return self._take(timeout)
+
+    def _take(self, timeout: float | None) -> LiveShot | None:
         event = self._native.take(0.0)
         if event is None:
-            self._warn_if_exhausted()
+            self._warn_if_exhausted(4)  # the caller of `take` or `next`
             event = self._native.take(timeout)
         if event is not None:
             return self._shot(event)
@@ -103,7 +106,7 @@ class Recorder:
         return self
 
     def __next__(self) -> LiveShot:
-        shot = self.take()
+        shot = self._take(None)
         if shot is None:
             raise StopIteration
         return shot
@@ -119,7 +122,7 @@ class Recorder:
             if self._native.ended:
                 await asyncio.to_thread(self._native.wait_ended, None)
                 raise StopAsyncIteration
-            self._warn_if_exhausted()
+            self._warn_if_exhausted(3)
             await self._readable()
 
     async def _readable(self) -> None:
@@ -147,7 +150,7 @@ class Recorder:
     def _shot(self, event: _native.Event) -> LiveShot:
         return LiveShot(event, self._source, self._all_links)
 
-    def _warn_if_exhausted(self) -> None:
+    def _warn_if_exhausted(self, stacklevel: int) -> None:
         """Warns once if the program holds all shots that it may hold, so that none can follow."""
         if self._warned or not self._native.exhausted:
             return
@@ -157,7 +160,7 @@ class Recorder:
             f"this program holds {held} shots, as many as the pool has buffers for: later shots are dropped as sink_busy "
             "until it drops some; copy what it keeps (shot.samples.copy()), or use a larger pool",
             BufferWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
     # --- the run ---------------------------------------------------------------------------------------
